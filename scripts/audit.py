@@ -24,6 +24,8 @@ ALLOWED = (
     'uv pip install --quiet --python "$python" pip',  # pip itself, for what uv does not find
     '"$python" -P -m pip install -qq --disable-pip-version-check "$1"',  # torch, by its version
     "pip install --no-deps .",  # Podium itself, in its image
+    "podium/bin/pip install -q /tmp/{wheel.name}",  # the wheel, as users do
+    "podium/bin/pip install -q openai",  # a client beside it
 )
 """What is installed without a hash, and why; SECURITY.md says so too."""
 
