@@ -80,7 +80,7 @@ def test_learning_by_example_has_a_trainer_of_its_own(
 def test_evolution_has_a_trainer_of_its_own(
     podium: Podium, trainer: Trainer, tmp_path: Path
 ) -> None:
-    ended = podium("train", "evolve", write_recipe(tmp_path, EVOLVE), "--steps", "3")
+    ended = podium("lab", "evolve", write_recipe(tmp_path, EVOLVE), "--steps", "3")
     assert ended.code == 0
     (read,) = trainer.trained
     assert (read.kind, read.training.steps) == ("evolve", 3)
@@ -207,7 +207,7 @@ def test_a_dry_run_tells_every_value_and_trains_nothing(
 
 
 def test_a_dry_run_of_evolution_tells_candidates_and_runs(podium: Podium, tmp_path: Path) -> None:
-    ended = podium("train", "evolve", write_recipe(tmp_path, EVOLVE), "--dry-run")
+    ended = podium("lab", "evolve", write_recipe(tmp_path, EVOLVE), "--dry-run")
     lines = [line.split() for line in ended.out.splitlines()]
     assert ["candidates", "32", "a", "step"] in lines
     assert ["rollouts", "1,280"] in lines
@@ -263,7 +263,8 @@ def test_free_workers_are_said_to_be_free(podium: Podium) -> None:
 def test_every_recipe_that_comes_with_podium_can_be_tried_dry(podium: Podium, path: Path) -> None:
     tables = path.read_text("utf-8").splitlines()
     (kind,) = {"sft", "grpo", "evolve"} & {table.strip("[]") for table in tables}
-    document = podium("train", kind, path, "--dry-run", "--json").json
+    noun = "lab" if kind == "evolve" else "train"
+    document = podium(noun, kind, path, "--dry-run", "--json").json
     assert document["estimate"]["steps"] > 0
 
 
@@ -274,7 +275,7 @@ PAGES = [
     REPOSITORY / "lab" / "evolved.md",
 ]
 A_TRAINING = re.compile(
-    r"^(?:\$ )?(?:\./)?podium (train (?:sft|grpo|evolve) (?:.*\\\n)*.*)$", re.MULTILINE
+    r"^(?:\$ )?(?:\./)?podium ((?:train (?:sft|grpo)|lab evolve) (?:.*\\\n)*.*)$", re.MULTILINE
 )
 
 

@@ -320,7 +320,7 @@ def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
             }
         )
         return
-    _print_rows(f"recipe: podium train {recipe.kind}", _recipe_rows(recipe))
+    _print_rows(f"recipe: {recipe.command}", _recipe_rows(recipe))
     if taken is not None:
         rows = [*_estimate_rows(recipe, taken), ("disk", _format_bytes(disk))]
         _print_rows("estimate", rows)

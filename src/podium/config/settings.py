@@ -468,7 +468,7 @@ def _change_kind(settings: Settings, kind: str) -> ConductorSettings:
             return replace(conductor, kind="fixed", worker=None)
         case "evolved" if conductor.coordinator is None:
             raise UsageError(
-                "the evolved conductor needs a coordinator; name the directory that `podium train "
+                "the evolved conductor needs a coordinator; name the directory that `podium lab "
                 f'evolve` wrote as {EVOLVED_PREFIX}DIR, or set kind = "evolved" and coordinator in '
                 "the configuration's [conductor]"
             )

@@ -292,6 +292,11 @@ class Recipe(Table):
             return "evolve"
         return "sft" if self.sft is not None else "grpo"
 
+    @property
+    def command(self) -> str:
+        """The command that trains by it."""
+        return f"podium {'lab' if self.kind == 'evolve' else 'train'} {self.kind}"
+
     @cached_property
     def training(self) -> SftTable | GrpoTable | EvolveTable:
         """The table of that kind of training."""
@@ -418,7 +423,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
     recipe = read_tables(Recipe, path, overrides)
     if kind is not None and recipe.kind != kind:
         raise ConfigError(
-            f"{path}: this is a recipe for podium train {recipe.kind}: it has no [{kind}] table"
+            f"{path}: this is a recipe for {recipe.command}: it has no [{kind}] table"
         )
     return recipe.resolve_paths(path.absolute().parent)
 
