@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def small_disk(file: Path) -> AsyncIterator[SqlRunStore]:
     """A store on a disk with room for a short run, and not for a long one."""
-    with pragma("max_page_count = 40"):
+    with pragma("max_page_count = 52"):
         store = await SqlRunStore.open(file)
         yield store
         await store.close()

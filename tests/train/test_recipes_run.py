@@ -50,7 +50,8 @@ class Trained:
         output = self.directory / name
         overrides = (f"model.base={self.base}", f"run.output={output}", *SMALL, *settings)
         told = [part for override in overrides for part in ("--set", override)]
-        assert main(["train", kind, str(RECIPES / f"{name}.toml"), "--steps", "2", *told]) == 0
+        group = "lab" if kind == "evolve" else "train"
+        assert main([group, kind, str(RECIPES / f"{name}.toml"), "--steps", "2", *told]) == 0
         return output
 
     def specialists(self) -> list[str]:

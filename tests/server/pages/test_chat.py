@@ -770,6 +770,20 @@ async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: 
     await expect(listed.filter(has_text="Noether")).to_have_count(0)
 
 
+async def test_a_message_whose_page_was_left_at_once_can_be_asked_again(
+    page: Page, stage: Stage
+) -> None:
+    await page.route("**/v1/responses", lambda route: None)
+    await asked(page, stage.site.address)
+    await page.wait_for_url("**/?chat=*")
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await page.get_by_role("heading", level=1, name="Runs").wait_for()
+    await page.unroute_all(behavior="ignoreErrors")
+    await page.go_back()
+    await version(page, "podium-ultra").get_by_role("button", name="Ask again").click()
+    await answered(version(page, "podium-ultra"))
+
+
 async def test_an_example_is_written_into_the_message(page: Page, stage: Stage) -> None:
     await page.goto(stage.site.address)
     await page.get_by_role("button", name="Compare tea and coffee").click()

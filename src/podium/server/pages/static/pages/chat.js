@@ -235,7 +235,7 @@ class Chat {
     how(turn);
     this.#draw();
     this.#scrollToEnd();
-    this.#saveSoon();
+    this.#save();
   }
 
   /** @param {import('../parts/turn.js').Asked} asked */
@@ -435,7 +435,7 @@ class Chat {
       this.#rememberDraft();
     }
     try {
-      await put(`/v1/chats/${this.#id}`, this.#document(), { signal: this.#signal });
+      await put(`/v1/chats/${this.#id}`, this.#document()); // also where the page is left
       this.#chats.load();
     } catch (error) {
       if (this.#signal.aborted) return;

@@ -61,7 +61,7 @@ function examples(method, url, body) {
     JavaScript: [
       `const response = await fetch('${url}', {`,
       `  method: '${method}',`,
-      '  headers: { Authorization: `Bearer ${process.env.PODIUM_KEY}`, \'Content-Type\': \'application/json\' },',
+      '  headers: { Authorization: \'Bearer \' + process.env.PODIUM_KEY, \'Content-Type\': \'application/json\' },',
       ...(json ? [`  body: JSON.stringify(${json}),`] : []),
       '});',
       'console.log(await response.json());',

@@ -103,6 +103,10 @@ export class Turn {
       if (saved.text || this.#context.isReadOnly) this.#restore(version, saved);
       else if (saved.run) this.#follow(version, saved.run);
     }
+    if (!this.#paged().length && !this.#context.isReadOnly) {
+      const version = this.#add(this.asked.model); // the page was left before anything was known
+      this.#stopped(version, { words: 'Ask again', act: () => this.#perform(version, null) });
+    }
     this.#show(this.#paged().find(({ id }) => id === shown) ?? this.#paged().at(-1) ?? null);
   }
 

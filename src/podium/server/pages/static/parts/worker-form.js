@@ -20,7 +20,7 @@ export async function addWorker() {
       h('select', { id: 'worker-provider', name: 'provider' }, PROVIDERS.map((each) => h('option', {}, each))),
     ),
     field('Model', input('model'), 'The vendor\'s id; by default the name.'),
-    field('Address', input('base_url', { placeholder: 'https://…/v1' }), 'Only where it is not the vendor\'s own.'),
+    field('Address', input('base_url'), 'Only where it is not the vendor\'s own.'),
     field('Environment variable of its key', input('key_env')),
     field('Input price', input('input', money), 'USD per million tokens; for known models the catalogue has it.'),
     field('Output price', input('output', money)),
