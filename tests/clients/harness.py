@@ -178,12 +178,7 @@ def run_client(client: Client, command: Sequence[str], directory: Path) -> Mappi
             "NO_PROXY": "*",
         }
         sent = json.dumps(runs).encode()
-        try:
-            output = _drive(command, sent, home, environment)
-        except subprocess.TimeoutExpired:
-            stacks = (home.parent / "driver.log").read_text("utf-8")[-2000:]
-            print(f"{client.name} hung and is run once more: {stacks}", file=sys.stderr)
-            output = _drive(command, sent, home, environment)
+        output = _drive(command, sent, home, environment)
     results = [json.loads(line) for line in output.decode().splitlines()]
     found = {f"{result['scenario']} {result['tier']}": result for result in results}
     (directory / "results.json").write_text(json.dumps(found, indent=1), "utf-8")

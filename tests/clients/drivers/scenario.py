@@ -8,6 +8,7 @@ and what the upstream was sent meanwhile.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import os
@@ -97,7 +98,9 @@ def main() -> None:
     runs = json.load(sys.stdin)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    gc.disable()  # a stream collected while httpcore holds its lock closes itself and deadlocks
     for run in runs:
+        gc.collect()
         recorded()
         result: dict[str, Any] = {"scenario": run["scenario"], "tier": run["tier"]}
         began = time.monotonic()
