@@ -7,7 +7,7 @@ can take two steps at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 from types import MappingProxyType
@@ -43,22 +43,20 @@ WEIGHTS: Final[Mapping[str, Mapping[Family, float]]] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Operation:
     """A skill at work. `sources` says for each argument which earlier operation it is the answer
-    of, or None where it is literal."""
+    of, or None where it is literal. `reads` are the operations whose answers it needs, `operands`
+    is the key by which the arguments belong to one split, where they do."""
 
     skill: Skill
     arguments: Arguments
     sources: tuple[int | None, ...]
     answer: Value
+    reads: tuple[int, ...] = field(init=False)
+    operands: str | None = field(init=False)
 
-    @property
-    def reads(self) -> tuple[int, ...]:
-        """The earlier operations whose answers this one needs."""
-        return tuple(sorted(source for source in self.sources if source is not None))
-
-    @property
-    def operands(self) -> str | None:
-        """The key by which the arguments belong to one split, where they do."""
-        return operands_of(self.skill, self.arguments)
+    def __post_init__(self) -> None:
+        reads = sorted(source for source in self.sources if source is not None)
+        object.__setattr__(self, "reads", tuple(reads))
+        object.__setattr__(self, "operands", operands_of(self.skill, self.arguments))
 
 
 class _Candidate(NamedTuple):

@@ -22,6 +22,7 @@ from podium_lab.etudes.values import (
     HIGHEST,
     LETTERS,
     MONTHS,
+    NUMBERS,
     ROMAN_NUMERALS,
     WEEKDAYS,
     WORDS,
@@ -29,7 +30,6 @@ from podium_lab.etudes.values import (
     Value,
     esperanto_numbers,
     esperanto_words,
-    number,
     opposites,
     plurals,
     towns,
@@ -67,17 +67,17 @@ class Skill:
 
     `slots` name the arguments in phrases. A skill with `leaf` may begin a question with literals.
     `refers` are the positions that one earlier result may fill, `joins` the numbers of earlier
-    results that may fill all positions. `solve` returns None where there is no answer. `operands`
-    names the hash that keeps arguments apart between the splits; None for a table to memorise.
+    results that may fill all positions. `operands` names the hash that keeps arguments apart
+    between the splits; None for a table to memorise.
     """
 
     family: Family
     name: str
     slots: tuple[str, ...]
     takes: tuple[frozenset[Kind], ...]
-    accepts: Callable[[int, Value], bool]
-    draw: Draw
-    solve: Callable[[Arguments], Value | None]
+    test: Callable[[int, Value], bool]
+    sampler: Draw
+    solver: Callable[[Arguments], Value | None]
     results: frozenset[Kind]
     leaf: bool = True
     refers: tuple[int, ...] = (0,)
@@ -87,6 +87,18 @@ class Skill:
     def kinds(self, position: int) -> frozenset[Kind]:
         """Return the kinds that fit that position; all items of a list have the same kinds."""
         return self.takes[min(position, len(self.takes) - 1)]
+
+    def accepts(self, position: int, value: Value) -> bool:
+        """True if an earlier result may stand in that position."""
+        return self.test(position, value)
+
+    def draw(self, rng: Random, given: Mapping[int, Value]) -> Arguments:
+        """Add random literals to the given arguments."""
+        return self.sampler(rng, given)
+
+    def solve(self, arguments: Arguments) -> Value | None:
+        """Return the answer, if there is one."""
+        return self.solver(arguments)
 
 
 def lookup(
@@ -99,9 +111,9 @@ def lookup(
         name,
         (slot,),
         (frozenset(key.kind for key in keys),),
-        accepts=lambda position, value: value in table,
-        draw=lambda rng, given: (given[0] if 0 in given else rng.choice(keys),),
-        solve=lambda arguments: table.get(arguments[0]),
+        test=lambda position, value: value in table,
+        sampler=lambda rng, given: (given[0] if 0 in given else rng.choice(keys),),
+        solver=lambda arguments: table.get(arguments[0]),
         results=frozenset(value.kind for value in table.values()),
         refers=(0,) if refers else (),
     )
@@ -126,9 +138,9 @@ def of_items(
         name,
         (ITEMS,),
         (takes,),
-        accepts=lambda position, value: value.kind in takes and accepts(value),
-        draw=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
-        solve=solve,
+        test=lambda position, value: value.kind in takes and accepts(value),
+        sampler=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
+        solver=solve,
         results=results,
         leaf=draw is not None,
         refers=(0,) if draw is not None and refers else (),
@@ -176,7 +188,7 @@ def _numbers(arguments: Arguments) -> list[int]:
 
 
 def _within(result: int) -> Value | None:
-    return number(result) if 0 <= result <= HIGHEST else None
+    return NUMBERS[result] if 0 <= result <= HIGHEST else None
 
 
 def _sum(arguments: Arguments) -> Value | None:
@@ -186,7 +198,7 @@ def _sum(arguments: Arguments) -> Value | None:
 
 def _difference(arguments: Arguments) -> Value | None:
     one, other = _numbers(arguments)
-    return number(abs(one - other))
+    return NUMBERS[abs(one - other)]
 
 
 def _subtract(arguments: Arguments) -> Value | None:
@@ -211,23 +223,23 @@ def _calculation(
     to `least`; `second` gives the bounds of the second by the first."""
 
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
-        one = given[0] if 0 in given else number(rng.randint(*first))
-        return one, number(rng.randint(*second(int(one.text))))
+        one = given[0] if 0 in given else NUMBERS[rng.randint(*first)]
+        return one, NUMBERS[rng.randint(*second(int(one.text)))]
 
     return Skill(
         Family.ARITHMETIC,
         name,
         ("a", "b"),
         (NUMBER, NUMBER),
-        accepts=lambda position, value: is_number(value, least, first[1]),
-        draw=draw,
-        solve=solve,
+        test=lambda position, value: is_number(value, least, first[1]),
+        sampler=draw,
+        solver=solve,
         results=NUMBER,
         operands=operands,
     )
 
 
-_DOUBLES: Final = {number(n): number(2 * n) for n in range(1, HIGHEST // 2 + 1)}
+_DOUBLES: Final = {NUMBERS[n]: NUMBERS[2 * n] for n in range(1, HIGHEST // 2 + 1)}
 _ARITHMETIC: Final = (
     _calculation("add", _sum, (1, LARGEST_TO_ADD_TO), 0, lambda one: (1, HIGHEST - one), "sum"),
     _calculation("subtract", _subtract, (5, HIGHEST), 3, lambda one: (1, one), "difference"),
@@ -244,7 +256,7 @@ _ARITHMETIC: Final = (
     ),
 )
 
-_NUMBERS: Final = tuple(number(n) for n in range(1, 100))
+_NUMBERS: Final = NUMBERS[1:]
 _TOWNS: Final = tuple(town.name for town in towns())
 _COLLECTIONS: Final = (_NUMBERS, WORDS, _TOWNS, WEEKDAYS, MONTHS)
 """Literal lists are drawn from these; the items of one list are of one kind."""
@@ -275,7 +287,7 @@ def _draw_either_way(winner: Callable[[Arguments], Value]) -> Draw:
     draw = _draw_numbers(3, LONGEST)
     beaten_by = {
         one: tuple(other for other in _NUMBERS if other != one == winner((one, other)))
-        for one in map(number, range(HIGHEST + 1))
+        for one in NUMBERS
     }
 
     def draw_either_way(rng: Random, given: Mapping[int, Value]) -> Arguments:
@@ -293,7 +305,7 @@ def _draw_either_way(winner: Callable[[Arguments], Value]) -> Draw:
 
 def _draw_item(rng: Random, given: Mapping[int, Value]) -> Arguments:
     items = rng.sample(rng.choice(_COLLECTIONS), LONGEST)
-    position = given[0] if 0 in given else number(rng.randint(1, LONGEST))
+    position = given[0] if 0 in given else NUMBERS[rng.randint(1, LONGEST)]
     return position, _as_list(tuple(items))
 
 
@@ -357,15 +369,15 @@ _LISTS: Final = (
     _of_numbers("ascending", _ascending, _draw_numbers(3, 3), LIST),
     _of_anything("first", lambda items: items[0], _LIST_KINDS, 3),
     _of_anything("last", lambda items: items[-1], _LIST_KINDS, 3),
-    _of_anything("count", lambda items: number(len(items)), NUMBER, 2),
+    _of_anything("count", lambda items: NUMBERS[len(items)], NUMBER, 2),
     Skill(
         Family.LISTS,
         "item",
         ("a", "b"),
         (NUMBER, LIST),
-        accepts=lambda position, value: is_number(value, 1, LONGEST),
-        draw=_draw_item,
-        solve=_item,
+        test=lambda position, value: is_number(value, 1, LONGEST),
+        sampler=_draw_item,
+        solver=_item,
         results=_LIST_KINDS,
         operands="items",
     ),
@@ -405,7 +417,7 @@ _INITIALED: Final = (*_ENGLISH, *_TOWNS, *esperanto_words().values())
 _WORDS: Final = (
     lookup(Family.WORDS, "opposite", opposites()),
     lookup(Family.WORDS, "plural", plurals()),
-    lookup(Family.WORDS, "letters", {word: number(len(word.text)) for word in _ENGLISH}),
+    lookup(Family.WORDS, "letters", {word: NUMBERS[len(word.text)] for word in _ENGLISH}),
     lookup(Family.WORDS, "first_letter", {word: _initial(word) for word in _INITIALED}),
     of_items(
         *(Family.WORDS, "alphabetical", _NAMES, _alphabetical, _NAMES, _draw_two),
@@ -431,7 +443,7 @@ def _shift(name: str, cycle: tuple[Value, ...], direction: int) -> Skill:
 
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
         start = given[0] if 0 in given else rng.choice(cycle)
-        return start, given[1] if 1 in given else number(rng.randint(2, _LONGEST_SHIFT))
+        return start, given[1] if 1 in given else NUMBERS[rng.randint(2, _LONGEST_SHIFT)]
 
     def solve(arguments: Arguments) -> Value | None:
         start, count = arguments
@@ -442,16 +454,16 @@ def _shift(name: str, cycle: tuple[Value, ...], direction: int) -> Skill:
         name,
         ("a", COUNT),
         (kind, NUMBER),
-        accepts=accepts,
-        draw=draw,
-        solve=solve,
+        test=accepts,
+        sampler=draw,
+        solver=solve,
         results=kind,
         refers=(0, 1),
         joins=(2,),
     )
 
 
-_MONTH_NUMBERS: Final = {month: number(n) for n, month in enumerate(MONTHS, start=1)}
+_MONTH_NUMBERS: Final = {month: NUMBERS[n] for n, month in enumerate(MONTHS, start=1)}
 _SEASON_OF: Final = {
     month: Value(Kind.WORD, _SEASONS[(position + 1) % 12 // 3])
     for position, month in enumerate(MONTHS)
@@ -462,12 +474,16 @@ _CALENDAR: Final = (
     _shift("month_after", MONTHS, 1),
     _shift("month_before", MONTHS, -1),
     lookup(Family.CALENDAR, "month_number", _MONTH_NUMBERS),
-    lookup(Family.CALENDAR, "days_in", dict(zip(MONTHS, map(number, _MONTH_LENGTHS), strict=True))),
+    lookup(
+        Family.CALENDAR,
+        "days_in",
+        dict(zip(MONTHS, (NUMBERS[n] for n in _MONTH_LENGTHS), strict=True)),
+    ),
     lookup(Family.CALENDAR, "month_of", _inverse(_MONTH_NUMBERS)),
     lookup(Family.CALENDAR, "season", _SEASON_OF),
 )
 
-_TOWN_NUMBERS: Final = {number(n): town for n, town in enumerate(_TOWNS, start=1)}
+_TOWN_NUMBERS: Final = {NUMBERS[n]: town for n, town in enumerate(_TOWNS, start=1)}
 _TO_ESPERANTO: Final = {**esperanto_words(), **esperanto_numbers()}
 _FROM_NUMBERS: Final = _inverse(esperanto_numbers())
 _KNOWLEDGE: Final = (
@@ -483,11 +499,11 @@ _KNOWLEDGE: Final = (
     _translate_all(Family.TRANSLATION, "all_to_esperanto", _TO_ESPERANTO),
 )
 
-_TO_LETTER: Final = {number(n): letter for n, letter in enumerate(LETTERS, start=1)}
+_TO_LETTER: Final = {NUMBERS[n]: letter for n, letter in enumerate(LETTERS, start=1)}
 
 
 def _multiples(factor: int) -> dict[Value, Value]:
-    return {number(n): number(n * factor) for n in range(2, HIGHEST // factor + 1)}
+    return {NUMBERS[n]: NUMBERS[n * factor] for n in range(2, HIGHEST // factor + 1)}
 
 
 _CODES: Final = (

@@ -51,6 +51,9 @@ def number(value: int) -> Value:
     return Value(Kind.NUMBER, str(value))
 
 
+NUMBERS: Final = tuple(number(value) for value in range(HIGHEST + 1))
+
+
 class Town(NamedTuple):
     """A town of the invented archive."""
 
@@ -155,7 +158,7 @@ def named_values(text: str) -> tuple[Value, ...]:
 @cache
 def _by_text() -> Mapping[str, tuple[Value, ...]]:
     values = (
-        *(number(n) for n in range(HIGHEST + 1)),
+        *NUMBERS,
         *WORDS,
         *WEEKDAYS,
         *MONTHS,
