@@ -26,6 +26,8 @@ def subtract(one: Number | None, other: Number | None) -> Number | None:
     return None if one is None or other is None else one - other
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The tokens of one call, or the sum over several.
@@ -66,7 +68,8 @@ class Usage:
     @property
     def total_tokens(self) -> int | None:
         """Input and output together."""
-        return add(self.input_tokens, self.output_tokens)
+        read, written = self.input_tokens, self.output_tokens
+        return None if read is None or written is None else read + written
 
     @property
     def cache_hit_rate(self) -> float | None:
@@ -198,6 +201,8 @@ CacheTime = Literal["", "5m", "1h"]
 """How long a provider shall cache the prompt; empty to not ask for it."""
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Text:
     """A text. `kind` tells the parts of a message apart in JSON.
@@ -265,6 +270,8 @@ class Thinking:
 Part = Text | Image | ToolCall | ToolResult | Thinking
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation.
@@ -388,6 +395,8 @@ class Request:
         return "".join(message.text for message in self.messages)
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A worker's reply and its usage. `stop_sequence` ended it, where the provider reports one.

@@ -251,6 +251,8 @@ ANSWERING: Final = (None, "worker")
 """Roles of rounds whose final reply is for the user."""
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Round:
     """One plan-and-execute pass.

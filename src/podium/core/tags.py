@@ -15,13 +15,12 @@ def unused_suffix(tags: tuple[str, ...], texts: Iterable[str]) -> str:
     Empty if no text holds such a tag; otherwise from the texts' hash, which their author cannot
     predict. Deterministic.
     """
-    pattern = _pattern(tags)
-    texts = list(texts)
-    for text in texts:
-        if ("<" in text or _WIDE in text or _SMALL in text) and pattern.search(text):
-            inside = "\0".join(texts)
-            return "-" + hashlib.sha256(inside.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return ""
+    whole = "\0".join(texts)
+    if "<" not in whole and (whole.isascii() or not (_WIDE in whole or _SMALL in whole)):
+        return ""
+    if _pattern(tags).search(whole) is None:
+        return ""
+    return "-" + hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 _WIDE: Final = "\uff1c"

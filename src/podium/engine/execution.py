@@ -25,7 +25,7 @@ Nest = Callable[..., Awaitable[None]]
 """`RunLoop._nest`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunContext:
     """What a run shares with its nested runs.
 
@@ -143,15 +143,15 @@ class Execution:
         ]
 
     def _add(self, step: Step) -> int:
-        index, access, missing = len(self.steps), step.access, 0
-        reads = tuple(range(index)) if access == "all" else access
+        index, missing, records = len(self.steps), 0, self.records
+        reads = tuple(range(index)) if step.access == "all" else step.access
         self.steps.append(step)
         self._reads.append(reads)
         self._followers.append([])
-        if index not in self.records:
+        if index not in records:
             awaited = reads if step.condition is None else {*reads, *step.condition.steps}
             for before in awaited:
-                if before not in self.records or self.records[before].status == "waiting":
+                if before not in records or records[before].status == "waiting":
                     self._followers[before].append(index)
                     missing += 1
         self._missing.append(missing)
@@ -197,7 +197,9 @@ class Execution:
 
     async def execute(self) -> None:
         """Run every step that is not finished and does not wait."""
-        if self._ready or self._tasks:
+        if len(self._ready) == 1 and not self._tasks and max(map(len, self._followers)) < 2:
+            await self._run_from(self._ready)  # a chain needs no other task
+        elif self._ready or self._tasks:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 for task in self._tasks:
@@ -230,12 +232,18 @@ class Execution:
         step = StepRunner(self, index)
         try:
             condition = self.steps[index].condition
+            prior = self._results_read_by(index)
             if condition is not None and not is_met(condition, self.records):
                 record = step.record("skipped")
-            elif (obstacle := self._obstacle(index)) is None:
-                record = await step.run(self._prior_results(index))
+            elif not prior and self._reads[index]:
+                error = "every step that this one may read has failed"
+                record = step.record("skipped", error=error)
+            elif self.blocked is not None:
+                record = step.record("skipped", error="a guardrail ended the round")
             else:
-                record = step.record("skipped", error=obstacle)
+                if self._previous and self.steps[index].access == "all":
+                    prior = self._results_before() + prior
+                record = await step.run(prior)
         except BudgetExhausted as error:
             self.exhausted = self.exhausted or error
             record = step.interrupted_record("skipped", str(error))
@@ -269,32 +277,23 @@ class Execution:
         known = {**self.interrupted, **self._progress, **self.records}
         return tuple(step for _, step in sorted(known.items()))
 
-    def _obstacle(self, index: int) -> str | None:
-        """Return why the step cannot run, if it cannot."""
-        reads = self._reads[index]
-        for read in reads:  # not `any`: a generator costs more than the look at one record
-            if self.records[read].status == "done":
-                break
-        else:
-            if reads:
-                return "every step that this one may read has failed"
-        return None if self.blocked is None else "a guardrail ended the round"
-
-    def _prior_results(self, index: int) -> list[PriorResult]:
-        """Return what the step may read: steps of this round and, with `all`, of earlier ones."""
+    def _results_read_by(self, index: int) -> list[PriorResult]:
+        """Return what the step may read of this round."""
         prior = []
-        if self._previous and self.steps[index].access == "all":
-            prior = [
-                PriorResult(step_label(step, round_), step.subtask, step.reply)
-                for round_ in self._previous
-                for step in round_.steps
-                if step.status == "done"
-            ]
         for read in self._reads[index]:
             record = self.records[read]
             if record.status == "done":
                 prior.append(PriorResult(str(read), record.subtask, record.reply))
         return prior
+
+    def _results_before(self) -> list[PriorResult]:
+        """Return what a step with access to `all` may read of earlier rounds."""
+        return [
+            PriorResult(step_label(step, round_), step.subtask, step.reply)
+            for round_ in self._previous
+            for step in round_.steps
+            if step.status == "done"
+        ]
 
 
 async def _wait_for(task: asyncio.Task[None]) -> None:

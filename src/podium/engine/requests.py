@@ -74,22 +74,21 @@ def compose(
         return question
     texts = [question or ""]
     for result in prior:
-        texts += (result.subtask, result.reply)
-    suffix = unused_suffix(TAGS, texts)
-    results = [
-        f'<subtask{suffix} step="{step}">\n{done}\n</subtask{suffix}>\n'
-        f'<reply{suffix} step="{step}">\n{reply}\n</reply{suffix}>'
-        for step, done, reply in prior
-    ]
+        texts += result[1:]
+    suffix, results = unused_suffix(TAGS, texts), ""
+    for step, done, reply in prior:
+        results += (
+            f'<subtask{suffix} step="{step}">\n{done}\n</subtask{suffix}>\n'
+            f'<reply{suffix} step="{step}">\n{reply}\n</reply{suffix}>\n\n'
+        )
     if question is None:
-        return "\n\n".join([*results, subtask])
+        return results + subtask
+    rules = prompt_text("step.txt")
     asked = f"<question{suffix}>\n{question}\n</question{suffix}>"
-    todo = f"Your subtask: {subtask}"
+    todo = f"{results}Your subtask: {subtask}"
     if is_final:
-        parts = [prompt_text("step.txt"), *results, todo, prompt_text("final.txt"), asked]
-    else:
-        parts = [prompt_text("step.txt"), asked, *results, todo]
-    return "\n\n".join(parts)
+        return f"{rules}\n\n{todo}\n\n{prompt_text('final.txt')}\n\n{asked}"
+    return f"{rules}\n\n{asked}\n\n{todo}"
 
 
 @cache

@@ -129,7 +129,7 @@ class StepRunner:
             self._first_worker = before.answered_by
 
     async def run(self, prior: Sequence[PriorResult]) -> StepRecord:
-        """Ask for the reply; `prior` are the earlier results that the step may read."""
+        """Ask the worker, then its fallbacks; `prior` are the results that the step may read."""
         self._prior_results = prior
         if not self._prompt:
             run, asked = self._run, self._context.workers[self._step.worker]
@@ -145,7 +145,18 @@ class StepRunner:
             execution.emit(
                 StepStarted(self._run.id, execution.round, self._index, worker, self._prompt)
             )
-        reply = await self._ask_with_fallbacks()
+        name = self._first_worker
+        self._tried = [name]
+        while True:
+            try:
+                reply = await self._ask(name)
+                break
+            except WorkerError as error:
+                fallback = self._next_fallback(name, self._tried)
+                if fallback is None:
+                    raise
+                self._retried(fallback, error, 0.0)
+                name = fallback
         if reply is None:
             sent = Reply(self._sent(), finish="tool")
             return self.record("waiting", sent, answered_by=self._asked_worker)
@@ -190,20 +201,6 @@ class StepRunner:
 
     def _sent(self) -> str:
         return self._stream.sent if self._stream is not None else ""
-
-    async def _ask_with_fallbacks(self) -> Reply | None:
-        """Return the reply of the worker or of its first fallback that has one; None to wait."""
-        name = self._first_worker
-        self._tried = [name]
-        while True:
-            try:
-                return await self._ask(name)
-            except WorkerError as error:
-                fallback = self._next_fallback(name, self._tried)
-                if fallback is None:
-                    raise
-                self._retried(fallback, error, 0.0)
-                name = fallback
 
     def _next_fallback(self, name: str, tried: list[str]) -> str | None:
         """Return the next capable fallback; every worker considered is added to `tried`."""
