@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Download, Page
 
 SHOWN: Final = """() => document.querySelector('main .page')?.textContent.length > 0
     && document.querySelector('main .state-loading, main [aria-busy=true]') === null"""
@@ -20,3 +22,9 @@ async def sign_in(page: Page, token: str) -> None:
     """Give the page the key that it asks for."""
     await page.get_by_role("dialog").get_by_label("Key").fill(token)
     await page.keyboard.press("Enter")
+
+
+async def content(download: Download) -> str:
+    """Read what was downloaded."""
+    path = await download.path()
+    return await asyncio.to_thread(Path(path).read_text, "utf-8")

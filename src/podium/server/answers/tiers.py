@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from podium._util.process import this_process
@@ -12,10 +13,18 @@ from podium.client.client import AsyncPodium, Runtime
 from podium.client.run_options import RunOptions
 from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
-from podium.core.budget import Budget
+from podium.core.budget import NOTHING_SPENT, Budget
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
 from podium.core.request import Message, ToolResult
-from podium.core.run import ClientRequest, Run, Tier, new_run_id, recorded_spending, timestamp
+from podium.core.run import (
+    ClientRequest,
+    Round,
+    Run,
+    Tier,
+    new_run_id,
+    recorded_spending,
+    timestamp,
+)
 from podium.server.access import Principal
 from podium.server.answers.conversation import (
     Conversation,
@@ -33,8 +42,8 @@ from podium.server.answers.result import (
     build_result,
 )
 from podium.server.answers.stored_responses import StoredResponses
-from podium.server.api_error import ApiError, api_error_boundary
-from podium.server.dialects.request import ApiRequest, IdempotencyKey, check_exclude
+from podium.server.api_error import ApiError, api_error_boundary, invalid
+from podium.server.dialects.request import ApiRequest, IdempotencyKey, Retry, check_exclude
 from podium.server.logs import LOGGER
 from podium.server.records.metrics import RequestCost
 from podium.server.records.repository import RunRepository
@@ -83,12 +92,16 @@ class Tiers:
             broadcast=self._repository.broadcast,
         )
         before: Run | None = None
+        found: tuple[Run, tuple[ToolResult, ...]] | None
         try:
             with api_error_boundary():
                 messages = await self._responses.read_messages(request, principal)
                 fingerprint = Fingerprint.of(request, messages, principal.key_id)
                 kept = ClientRequest(str(fingerprint), self._responses.echoed(request))
-                found = await self._find_waiting_run(request, messages, principal)
+                if (retry := request.params.retry) is not None:
+                    found = await self._copy_to_retry(retry, request, principal, tier), ()
+                else:
+                    found = await self._find_waiting_run(request, messages, principal)
                 try:
                     if found is not None:
                         before, results = found
@@ -209,6 +222,44 @@ class Tiers:
             is_same = run.request.fingerprint == str(fingerprint)
         return (run, found.results) if is_same and continues(run, found) else None
 
+    async def _copy_to_retry(
+        self, retry: Retry, request: ApiRequest, principal: Principal, tier: Tier
+    ) -> Run:
+        """Store a copy of a run that is done up to where it is to be retried; the copy is charged
+        for nothing of the original."""
+        if request.idempotency_key is not None:
+            raise invalid("podium.retry", "podium.retry cannot be combined with Idempotency-Key")
+        run = await self._repository.run(retry.run, principal, "podium.retry")
+        if await self._repository.is_claimed(run):
+            raise ApiError("conflict", f"{run.id} is still running; retry it when it has ended")
+        rounds = done_before(run, retry)
+        principal.check_workflow(
+            {
+                step.worker: run.pool[step.worker].provider
+                for round_ in rounds
+                if round_.workflow is not None
+                for step in round_.workflow.steps
+            }
+        )
+        copy = replace(
+            run,
+            id=new_run_id(),
+            status="interrupted",
+            owner=principal.key_id,
+            tier=tier,
+            created_at=timestamp(),
+            rounds=rounds,
+            answer=None,
+            error=None,
+            spent=NOTHING_SPENT,
+            budget=principal.quota.narrow(run.budget),
+            exclude=tuple({*run.exclude, *principal.exclude, *principal.disabled}),
+            checks=(),
+            exchanges=(),
+        )
+        await self._repository.store.finish(copy)
+        return copy
+
     async def _start(
         self,
         request: ApiRequest,
@@ -254,6 +305,30 @@ class Tiers:
             | ((principal.exclude | principal.disabled) & self._excludable),
             quality_bias=params.quality_bias,
         )
+
+
+def done_before(run: Run, retry: Retry) -> tuple[Round, ...]:
+    """Return the rounds of a run with the steps that a retry keeps, without their calls."""
+    last = len(run.rounds) - 1 if retry.round is None else retry.round
+    if run.rounds and (
+        last >= len(run.rounds)
+        or (retry.step and retry.step >= len(run.rounds[last].workflow or ()))
+    ):
+        raise invalid("podium.retry", f"{run.id} has no step {retry.step} in round {last}")
+    return tuple(
+        replace(
+            round_,
+            steps=tuple(
+                replace(step, attempts=(), nested=(), checks=(), started_ms=0.0, finished_ms=0.0)
+                for step in round_.steps
+                if step.status == "done"
+                and (retry.round is None or round_.index < last or step.index < retry.step)
+            ),
+            planning=(),
+            cancelled=(),
+        )
+        for round_ in run.rounds[: last + 1]
+    )
 
 
 def _remaining_budget(run: Run, principal: Principal) -> Budget:

@@ -48,12 +48,22 @@ from podium.server.dialects.fields import (
 from podium.workers.hosted import PassThrough, Wire
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A stored run to run again: without what was not done or, with a step, from there on."""
+
+    run: str
+    round: int | None = None
+    step: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodiumParams:
     """The `podium` object of a body.
 
     `budget` holds caps named as in `podium.core.budget.Budget`; `workflow` is the client's own plan
-    as JSON; `quality_bias` weighs quality over cost where a router chooses, from 0 to 1.
+    as JSON; `quality_bias` weighs quality over cost where a router chooses, from 0 to 1; `retry` is
+    a stored run to run again.
     """
 
     budget: Mapping[str, float] = field(default_factory=dict)
@@ -62,6 +72,7 @@ class PodiumParams:
     rounds: int | None = None
     workflow: Json | None = None
     quality_bias: float | None = None
+    retry: Retry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +299,7 @@ FIELD: Final = "podium"
 
 BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
 PARAM_NAMES: Final = frozenset(
-    {"budget", "exclude", "max_steps", "rounds", "workflow", "quality_bias"}
+    {"budget", "exclude", "max_steps", "rounds", "workflow", "quality_bias", "retry"}
 )
 
 
@@ -303,6 +314,18 @@ def read_podium_params(value: object, path: str) -> PodiumParams:
         rounds=fields.optional("rounds", integer(1, 100)),
         workflow=fields.optional("workflow", json_object),
         quality_bias=fields.optional("quality_bias", number(0, 1)),
+        retry=fields.optional("retry", _retry),
+    )
+
+
+def _retry(value: object, path: str) -> Retry:
+    fields = read_object(value, path).only(("run", "round", "step"))
+    step = fields.optional("step", integer(0))
+    round_ = fields.optional("round", integer(0))
+    return Retry(
+        fields.required("run", bounded_text(1, 100)),
+        0 if round_ is None and step is not None else round_,
+        step or 0,
     )
 
 

@@ -36,6 +36,16 @@ _PODIUM: Final = {
         "rounds": {"type": "integer", "minimum": 1, "maximum": 100},
         "workflow": {"type": "object"},
         "quality_bias": {"type": "number", "minimum": 0, "maximum": 1},
+        "retry": {
+            "type": "object",
+            "required": ["run"],
+            "additionalProperties": False,
+            "properties": {
+                "run": _TEXT,
+                "round": {"type": "integer", "minimum": 0},
+                "step": {"type": "integer", "minimum": 0},
+            },
+        },
     },
 }
 

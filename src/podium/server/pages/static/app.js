@@ -20,6 +20,7 @@ import { themeButton } from './lib/theme.js';
 const ROUTES = [
   [/^\/$/, () => import('./pages/chat.js')],
   [/^\/runs\/?$/, () => import('./pages/runs.js')],
+  [/^\/runs\/compare\/?$/, () => import('./pages/compare.js')],
   [/^\/runs\/(?<id>[^/]+)\/?$/, () => import('./pages/run.js')],
   [/^\/pool\/?$/, () => import('./pages/pool.js')],
   [/^\/keys\/?$/, () => import('./pages/keys.js')],

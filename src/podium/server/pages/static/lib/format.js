@@ -177,5 +177,9 @@ const LONGEST_SNIPPET = 180;
  * @returns {string}
  */
 export function snippet(text) {
-  return shorten(text.replace(/\*\*|__|`+|^#+ /gm, ''), LONGEST_SNIPPET);
+  const plain = text
+    .replace(/!?\[([^\]\n]{0,200})\]\([^)\s]{0,500}\)/g, '$1')
+    .replace(/^\s*(#{1,6}|[-*+]|>|\d+\.) +/gm, '')
+    .replace(/(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?=[\s.,;:!?)]|$)|`+/g, '');
+  return shorten(plain, LONGEST_SNIPPET);
 }

@@ -47,10 +47,15 @@ const loadTurns = async () => {
 export async function show(root, context) {
   const chat = context.query.get('chat') ?? '';
   const shared = context.query.get('shared') ?? '';
+  const run = context.query.get('run') ?? '';
   const page = new Chat(root, context, { id: chat, isReadOnly: shared !== '' });
   const path = shared ? `shared/${encodeURIComponent(shared)}` : encodeURIComponent(chat);
   if (shared || chat) {
     await page.restore(await get(`/v1/chats/${path}`, { signal: context.signal }));
+  } else if (run) {
+    const kept = await get(`/v1/runs/${encodeURIComponent(run)}/export`, { signal: context.signal });
+    const { asChat } = await import('../parts/from-run.js');
+    await page.restore(asChat(kept));
   } else page.invite();
   await page.load();
 }

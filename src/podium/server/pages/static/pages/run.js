@@ -7,6 +7,7 @@ import { shorten } from '../lib/format.js';
 import { session } from '../lib/session.js';
 import { loading } from '../lib/states.js';
 import { follow } from '../parts/follow.js';
+import { canRetry, retryRunButton } from '../parts/retry.js';
 import { runHead } from '../parts/run-head.js';
 import { cannotBeShown, connectionLost, notKept } from '../parts/run-states.js';
 import { RunView } from '../parts/run-view.js';
@@ -78,7 +79,9 @@ class RunPage {
     this.beganAt = performance.now() - soFar(document);
     globalThis.document.title = `${shorten(document.question, LONGEST_TITLE)} · Podium`;
     replace(this.head, runHead(document, { onDeleted: () => this.navigate('/runs') }));
-    replace(this.state, statusNotice(document));
+    const onRetried = (/** @type {string} */ id) => this.navigate(`/runs/${id}`);
+    const again = { onRetried, words: 'Retry', kind: 'primary small' };
+    replace(this.state, statusNotice(document, canRetry(document) ? retryRunButton(document, again) : null));
     this.draw();
     const { round, index } = this.wanted;
     if (!isRunning(document) && index !== null) this.view?.open(round, index);
@@ -122,6 +125,7 @@ class RunPage {
       signal: this.signal,
       load: (round, index, nested) =>
         get(stepAddress(this.id, round, index, nested), { signal: this.signal }),
+      onRetried: (id) => this.navigate(`/runs/${id}`),
       onRound: (round) => this.look(`?round=${round}`, { round, index: null }),
       onStep: (round, index) => this.look(`?step=${round}.${index}`, { round, index }),
     });

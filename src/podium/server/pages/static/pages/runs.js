@@ -4,6 +4,7 @@
 
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
+import { download } from '../lib/download.js';
 import { session } from '../lib/session.js';
 import { empty, failure, loading } from '../lib/states.js';
 import { pause } from '../parts/pause.js';
@@ -53,7 +54,9 @@ class RunList {
     this.workers = new Set();
     /** @type {Map<string, string>} The names of keys by their ids. */
     this.owners = new Map();
-    this.rows = runRows();
+    this.rows = runRows((selected) => this.offer(selected));
+    this.selection = h('div', { class: 'run-selection', role: 'group', 'aria-label': 'Selected runs' });
+    this.selection.hidden = true;
     this.connection = connection();
     this.news = h('div', { class: 'run-news', role: 'status' });
     this.place = h('div', { class: 'run-place' }, loading('Loading runs…'));
@@ -64,7 +67,8 @@ class RunList {
 
   get elements() {
     const head = h('div', { class: 'page-head' }, h('h1', {}, title));
-    return [head, this.formPlace, this.connection.element, this.news, this.place, this.pages];
+    const { connection: trouble, news, place, pages, selection } = this;
+    return [head, this.formPlace, trouble.element, news, place, pages, selection];
   }
 
   /** Load the names of the keys whose runs are visible; without them, the user may type an id. */
@@ -166,6 +170,47 @@ class RunList {
     const { keys, name, scopes } = await session();
     const isOwnAlone = keys && !scopes.includes('admin');
     return empty(isOwnAlone ? `None was asked with the key ${name}.` : 'There are no runs yet.', hint);
+  }
+
+  /**
+   * What can be done with the runs that are selected.
+   * @param {string[]} selected
+   */
+  offer(selected) {
+    this.selection.hidden = selected.length === 0;
+    const [first, second] = selected;
+    const isPair = selected.length === 2;
+    const address = `/runs/compare?run=${first}&run=${second}`;
+    const problem = h('p', { class: 'field-error', role: 'alert' });
+    const save = async () => {
+      replace(problem);
+      try {
+        const address = (/** @type {string} */ id) => `/v1/runs/${encodeURIComponent(id)}/export`;
+        const runs = await Promise.all(selected.map((id) => get(address(id), { signal: this.signal })));
+        download('runs.json', JSON.stringify(runs, null, 1), 'application/json');
+      } catch (error) {
+        replace(problem, /** @type {Error} */ (error).message);
+      }
+    };
+    const compare = h(
+      'button',
+      {
+        type: 'button',
+        class: 'primary small',
+        disabled: !isPair,
+        title: isPair ? null : 'Select two runs to compare them',
+        onclick: () => this.navigate(address),
+      },
+      'Compare',
+    );
+    replace(
+      this.selection,
+      h('span', { role: 'status' }, `${selected.length} selected`),
+      compare,
+      h('button', { type: 'button', class: 'small', onclick: save }, 'Export as JSON'),
+      h('button', { type: 'button', class: 'small', onclick: () => this.rows.unselect() }, 'Clear selection'),
+      problem,
+    );
   }
 
   clearing() {

@@ -120,6 +120,7 @@ function actions(document, onDeleted) {
       { class: 'button small', href: `${addressOf(id)}/export`, download: `${id}.json` },
       'Export as JSON',
     ),
+    isOver && h('a', { class: 'button small', href: `/?run=${encodeURIComponent(id)}` }, 'Open in chat'),
     scoped(
       h(
         'button',

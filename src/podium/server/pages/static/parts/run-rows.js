@@ -1,15 +1,16 @@
 // Runs as rows of a table. Rows are kept by the run's id, so that one that changes does so in
-// place, and what has the focus keeps it. Arrow keys go from run to run, Enter opens one.
+// place, and what has the focus keeps it. Arrow keys go from run to run, Enter opens one; those that
+// are selected are kept by their ids, whatever the list shows meanwhile.
 
 import { h, replace } from '../lib/dom.js';
-import { count, duration, shorten, usd, when } from '../lib/format.js';
+import { count, duration, shorten, snippet, usd, when } from '../lib/format.js';
 import { TIERS } from './run-head.js';
 import { isLikelyRunning, statusBadge } from './status.js';
 
 const LONGEST_QUESTION = 140;
-const LONGEST_ANSWER = 120;
 const MOST_WORKERS = 3;
 const COLUMNS = Object.freeze([
+  ['Select', 'run-select'],
   ['Question', ''],
   ['Status', ''],
   ['Tier', 'wide-only'],
@@ -23,10 +24,13 @@ const COLUMNS = Object.freeze([
 /** @typedef {any} Summary What `GET /v1/runs` says of a run. */
 
 /**
+ * @param {(selected: string[]) => void} onSelect Called with the ids, in the order of selection.
  * @returns {{element: HTMLElement, show: (runs: Summary[]) => void,
- *   update: (run: Summary) => void, runs: () => Summary[]}}
+ *   update: (run: Summary) => void, runs: () => Summary[], unselect: () => void}}
  */
-export function runRows() {
+export function runRows(onSelect) {
+  /** @type {Set<string>} */
+  const selected = new Set();
   /** @type {Map<string, {run: Summary, row: HTMLElement, written: string}>} */
   let kept = new Map();
   const body = h('tbody', { role: 'rowgroup', onkeydown: moveByArrows });
@@ -44,7 +48,11 @@ export function runRows() {
           'tr',
           { role: 'row' },
           COLUMNS.map(([name, kind]) =>
-            h('th', { scope: 'col', role: 'columnheader', class: kind }, name),
+            h(
+              'th',
+              { scope: 'col', role: 'columnheader', class: kind },
+              name === 'Select' ? h('span', { class: 'visually-hidden' }, name) : name,
+            ),
           ),
         ),
       ),
@@ -58,7 +66,11 @@ export function runRows() {
     const before = kept.get(run.run_id);
     if (before?.written === written) return before;
     const row = before?.row ?? h('tr', { role: 'row', onclick: openRow });
-    fill(row, run);
+    fill(row, run, selected.has(run.run_id), (isSelected) => {
+      if (isSelected) selected.add(run.run_id);
+      else selected.delete(run.run_id);
+      onSelect([...selected]);
+    });
     return { run, row, written };
   }
 
@@ -76,27 +88,39 @@ export function runRows() {
       if (kept.has(run.run_id)) kept.set(run.run_id, entry(run));
     },
     runs: () => [...kept.values()].map(({ run }) => run),
+    unselect() {
+      selected.clear();
+      for (const box of body.querySelectorAll('input')) box.checked = false;
+      onSelect([]);
+    },
   };
 }
 
 /**
  * @param {HTMLElement} row
  * @param {Summary} run
+ * @param {boolean} isSelected
+ * @param {(isSelected: boolean) => void} onSelect
  */
-function fill(row, run) {
+function fill(row, run, isSelected, onSelect) {
   const old = /** @type {HTMLElement | null} */ (row.querySelector('a'));
   const hadFocus = old !== null && old === document.activeElement;
+  const box = /** @type {HTMLInputElement | null} */ (row.querySelector('input')) ?? selectBox();
+  box.checked = isSelected;
+  box.onchange = () => onSelect(box.checked);
+  box.ariaLabel = `Select: ${shorten(run.question, LONGEST_QUESTION)}`;
   const isOver = run.status !== 'running';
   const words = shorten(run.question, LONGEST_QUESTION) || 'no words';
   const link = h('a', { href: `/runs/${encodeURIComponent(run.run_id)}` }, words);
-  const answer = shorten(run.answer ?? '', LONGEST_ANSWER);
+  const answer = snippet(run.answer ?? '');
   const owner = run.owner_name ?? run.owner;
   replace(
     row,
+    cell('run-select', box),
     cell('run-question', link, answer ? h('p', { class: 'quiet-text' }, answer) : null),
     cell('run-status', statusBadge(isOver || isLikelyRunning(run) ? run.status : 'interrupted')),
     cell('wide-only', TIERS[/** @type {'mini'} */ (run.tier)] ?? run.tier),
-    cell('wide-only', workersOf(run)),
+    cell('wide-only run-workers', workersOf(run)),
     cell('number wide-only', isOver ? count(run.total_tokens) : '…'),
     cell('number run-cost', isOver ? usd(run.cost_usd) : '…'),
     cell('number wide-only', isOver ? duration(run.seconds) : '…'),
@@ -108,6 +132,10 @@ function fill(row, run) {
   );
   row.dataset.run = run.run_id;
   if (hadFocus) link.focus({ preventScroll: true });
+}
+
+function selectBox() {
+  return /** @type {HTMLInputElement} */ (h('input', { type: 'checkbox' }));
 }
 
 /**
@@ -130,7 +158,7 @@ function workersOf({ workers = [] }) {
 
 /** A click on a row follows its link, except while text is selected in it. @param {MouseEvent} event */
 function openRow(event) {
-  if (event.target instanceof Element && event.target.closest('a')) return;
+  if (event.target instanceof Element && event.target.closest('a, .run-select')) return;
   if (getSelection()?.type === 'Range') return;
   const row = /** @type {HTMLElement} */ (event.currentTarget);
   const { ctrlKey, metaKey } = event;

@@ -8,6 +8,7 @@ import { thumbs } from './feedback.js';
 import { graph } from './graph.js';
 import { guardrails } from './guardrails.js';
 import { matrix } from './matrix.js';
+import { canRetry, retryRunButton } from './retry.js';
 import { planning, rounds } from './rounds.js';
 import { stepPart } from './step.js';
 import { timeline } from './timeline.js';
@@ -22,8 +23,10 @@ const MANY = 40;
  * @typedef {import('./trace.js').Trace} Trace
  * @typedef {import('./trace.js').RoundTrace} RoundTrace
  * @typedef {{round: number, load: import('./step.js').Load, signal: AbortSignal, isOver: boolean,
- *   onRound: (round: number) => void, onStep: (round: number, index: number) => void}} Options
- *   `round` is the one to look at; `onRound` and `onStep` get the selection.
+ *   onRound: (round: number) => void, onStep: (round: number, index: number) => void,
+ *   onRetried?: (id: string) => void}} Options
+ *   `round` is the one to look at; `onRound` and `onStep` get the selection, `onRetried` the new
+ *   run where a step is retried.
  */
 
 export class RunView {
@@ -112,6 +115,7 @@ export class RunView {
       load: this.options.load,
       signal: this.options.signal,
       onOpened: (at) => this.options.onStep(index, at),
+      retry: (step) => this.retry(index, step),
     });
     const { drawing, access, steps } = this.shown;
     const planned = planning(round, this.trace.document.rounds[index]);
@@ -121,9 +125,21 @@ export class RunView {
     replace(this.workflow, section('Workflow', this.choice(index), box, planned));
     replace(
       this.inside,
-      section('Access', access.element),
+      steps.length > 1 || index > 0 ? section('Access', access.element) : null,
       section(`Steps (${steps.length})`, list),
     );
+  }
+
+  /**
+   * A button that runs a step and all that come after it again.
+   * @param {number} round
+   * @param {number} step
+   */
+  retry(round, step) {
+    const { onRetried, isOver } = this.options;
+    const { document } = this.trace;
+    if (!onRetried || !isOver || !canRetry(document)) return null;
+    return retryRunButton(document, { onRetried, from: { round, step }, words: 'Retry from here' });
   }
 
   /**
@@ -154,9 +170,9 @@ class ShownRound {
   /**
    * @param {RoundTrace} round
    * @param {{load: import('./step.js').Load, signal: AbortSignal,
-   *   onOpened: (index: number) => void}} options
+   *   onOpened: (index: number) => void, retry: (index: number) => HTMLElement | null}} options
    */
-  constructor(round, { load, signal, onOpened }) {
+  constructor(round, { load, signal, onOpened, retry }) {
     this.round = round;
     this.index = round.index;
     const onSelect = (/** @type {number} */ index) => this.open(index);
@@ -165,7 +181,7 @@ class ShownRound {
       { onSelect, label: `The workflow of round ${round.index + 1}` },
     );
     this.access = matrix(round, { onSelect: (_, index) => this.open(index), signal });
-    this.steps = round.steps.map((step) => stepPart(step, { load }));
+    this.steps = round.steps.map((step) => stepPart(step, { load, retry: () => retry(step.index) }));
     this.steps.forEach(({ element }, index) => {
       element.addEventListener('toggle', () => element.open && onOpened(index));
     });

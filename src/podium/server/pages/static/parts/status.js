@@ -51,9 +51,10 @@ export function isLikelyRunning({ status, updated_at: moment }) {
 /**
  * What there is to say of a run that is not simply answered; null of one that is.
  * @param {any} document
+ * @param {HTMLElement | null} retry A button, where the run can be retried here.
  * @returns {HTMLElement | null}
  */
-export function statusNotice(document) {
+export function statusNotice(document, retry = null) {
   const { run_id: id, status, error } = document;
   const because = error ? h('p', {}, error) : null;
   const resume = command(`podium runs resume ${id}`);
@@ -71,6 +72,7 @@ export function statusNotice(document) {
         'warn',
         'This run was interrupted: it was stopped, or its process ended, before it was answered.',
         status === 'interrupted' ? because : null,
+        retry,
         h('p', {}, 'What is done is kept, and not asked again. To go on, where the server runs:'),
         resume,
       );
@@ -79,7 +81,8 @@ export function statusNotice(document) {
         'bad',
         'This run failed before there was an answer.',
         because,
-        h('p', {}, 'The steps below show how far it got. To try again, where the server runs:'),
+        retry,
+        h('p', {}, 'The steps below show how far it got. To go on with this run, where the server runs:'),
         resume,
       );
     case 'partial':
@@ -87,7 +90,8 @@ export function statusNotice(document) {
         'warn',
         'Not everything that was planned came about; the answer is the best so far.',
         because,
-        h('p', {}, 'To try again what failed, where the server runs:'),
+        retry,
+        h('p', {}, 'To go on with this run, where the server runs:'),
         resume,
       );
     case 'exhausted':
@@ -95,6 +99,7 @@ export function statusNotice(document) {
         'bad',
         'The budget was spent before there was an answer.',
         because,
+        retry,
         h('p', {}, 'To go on with more, where the server runs, with a cap of your own:'),
         command(`podium runs resume ${id} --budget-usd 1`),
       );

@@ -39,12 +39,13 @@ export function stateBadge(state) {
 
 /**
  * @param {StepTrace} step
- * @param {{load?: Load, nested?: string}} [options] `load` fetches all of a step that has ended;
- *   `nested` is the id of the nested run that it belongs to.
+ * @param {{load?: Load, nested?: string, retry?: () => HTMLElement | null}} [options] `load` fetches
+ *   all of a step that has ended; `nested` is the id of the nested run that it belongs to; `retry`
+ *   makes the button that runs the step again.
  * @returns {{element: HTMLDetailsElement, update: () => void, open: () => void}} `update` when the
  *   step has changed.
  */
-export function stepPart(step, { load, nested } = {}) {
+export function stepPart(step, { load, nested, retry } = {}) {
   const id = nested ? null : `step-${step.round}-${step.index}`;
   const head = h('summary', { class: 'step-head' });
   const body = h('div', { class: 'step-body' });
@@ -75,7 +76,7 @@ export function stepPart(step, { load, nested } = {}) {
     const state = step.state;
     try {
       const details = await fetching(step.round, step.index, nested);
-      if (state === step.state) replace(body, whole(step, details, fetching));
+      if (state === step.state) replace(body, whole(step, details, fetching), retry?.());
     } catch (error) {
       if (/** @type {Error} */ (error).name === 'AbortError') return;
       replace(body, failure(error, () => show(fetching)));
