@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="keep the root directory here")
     given = parser.parse_args()
     root = given.root or Path(mkdtemp())
+    root.mkdir(mode=0o755, parents=True, exist_ok=True)
     root.chmod(0o755)
     try:
         with given.log.open("w", encoding="utf-8") as file:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -109,7 +111,7 @@ def address(place: Path) -> Iterator[str]:
 def run_session(session: str) -> None:
     """Run the commands of a block: in a shell where it is used, else in this process."""
     script = "\n".join(re.findall(r"^\$ (.*?(?:\\\n.*?)*)$", session, re.M))
-    if re.search(r"^(?!podium )|\$\(|>", script, re.M):
+    if "PYTHONPATH" in os.environ or re.search(r"^(?!podium )|\$\(|>", script, re.M):
         ended = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", SHELL + script],
             capture_output=True,
@@ -135,6 +137,40 @@ def run_page(page: str) -> int:
             run_session(block.text)
             ran += 1
     return ran
+
+
+BARE: Final = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name in {blocked}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+"""A `sitecustomize` that hides packages."""
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide every package that a fresh clone does not install."""
+    listed = (ROOT / "requirements.lock").read_text("utf-8")
+    installed = set(re.findall(r"^([\w.-]+)==", listed, re.M)) | {"podium-conductor"}
+    blocked = {
+        name
+        for name, sources in packages_distributions().items()
+        if not installed & {re.sub(r"[-_.]+", "-", source.lower()) for source in sources}
+    }
+    assert "numpy" in blocked
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text(BARE.format(blocked=blocked), "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "bare"))
+
+
+@pytest.mark.parametrize("page", ["evaluate", "train"])
+def test_every_command_of_a_page_runs_without_any_extra(page: str, place: Path, bare: None) -> None:
+    assert run_page(page) >= 3
 
 
 @pytest.mark.parametrize("page", ["start", "evaluate", "train", "troubleshoot"])

@@ -26,7 +26,7 @@ from podium.config.sources import (
     discover_workers,
 )
 from podium.config.workers import WorkerTable
-from podium.core.errors import ConfigError, UsageError
+from podium.core.errors import UsageError
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 
@@ -55,7 +55,7 @@ def init(
     if not yes and not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask at; use --yes to take every default")
     echo(_machine_line())
-    found = asyncio.run(_discover())
+    found = asyncio.run(discover_workers(os.environ, Catalogue.load()))
     is_wanted = _is_wanted(found, yes=yes)
     workers = found.workers if is_wanted else ()
     text = render_config(workers, _choose_cap(workers, yes=yes))
@@ -68,7 +68,7 @@ def init(
     if not check_workers(pool):
         echo_error(with_program_name(f"edit {file}, then use podium pool check"))
         raise typer.Exit(ExitCode.FAILED)
-    if yes or typer.confirm(f"Ask a first question ({FIRST_QUESTION})?", default=True):
+    if yes or typer.confirm(f"Ask a first question: {FIRST_QUESTION}", default=True):
         code = answer_once(
             lambda session, options: session.podium.ask(FIRST_QUESTION, **options),
             pool,
@@ -78,14 +78,6 @@ def init(
         if code is not ExitCode.ANSWERED:
             raise typer.Exit(code)
     echo(with_program_name('next: podium ask "…", podium chat, or podium serve'))
-
-
-async def _discover() -> DiscoveredWorkers:
-    try:
-        return await discover_workers(os.environ, Catalogue.load())
-    except ConfigError as error:  # a server that is named and does not answer
-        echo_error(str(error))
-        return DiscoveredWorkers(workers=())
 
 
 def _machine_line() -> str:
@@ -135,6 +127,7 @@ def render_config(workers: Sequence[WorkerTable], cap: float | None) -> str:
         lines += [
             "# No worker is named, so the workers are those of the API keys in the environment,",
             "# else of Ollama, LM Studio or vLLM on this machine, else a small local model.",
+            f"# A run costs at most ${DEFAULT_RUN_USD:g}; usd = … under [budget] changes that.",
         ]
     for worker in workers:
         lines += ["[[worker]]", f"name = {json.dumps(worker.name)}"]

@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from podium.conductors.routing.encoders import Embedder, Encoder, HashedEncoder
-from podium.conductors.routing.learning import (
-    MIN_QUESTIONS,
-    Evolution,
-    RouterFit,
-    RouterTraining,
-    fit_router,
-)
-from podium.conductors.routing.router import RewardTable, read_log
 from podium.config.workers import Name
 from podium.train.recipe import read_tables
 from podium.train.schema import Positive, Spread, Weight
 from podium.workers.catalogue import Table
+
+if TYPE_CHECKING:  # the extra `router`: other trainings do without
+    from podium.conductors.routing.encoders import Encoder
+    from podium.conductors.routing.learning import RouterFit
+    from podium.conductors.routing.router import RewardTable
 
 
 class RouterTable(Table):
@@ -133,6 +129,9 @@ class TrainedRouter:
 
 def load_outcomes(recipe: RouterRecipe) -> RewardTable:
     """Read the recipe's logs; raises if there is too little to learn from."""
+    from podium.conductors.routing.learning import MIN_QUESTIONS
+    from podium.conductors.routing.router import read_log
+
     rewards = read_log([Path(path) for path in recipe.router.logs]).reward_table(recipe.costs.usd)
     rewards.check(MIN_QUESTIONS)
     return rewards
@@ -140,6 +139,8 @@ def load_outcomes(recipe: RouterRecipe) -> RewardTable:
 
 def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
     """Train the router and write its file."""
+    from podium.conductors.routing.learning import Evolution, RouterTraining, fit_router
+
     table = recipe.router
     evolution = Evolution(
         generations=recipe.evolution.generations,
@@ -161,6 +162,8 @@ def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
 
 
 def _encoder(recipe: RouterRecipe, rewards: RewardTable) -> Encoder:
+    from podium.conductors.routing.encoders import Embedder, HashedEncoder
+
     if recipe.router.encoder == "minilm":
         return Embedder.quick()
     return HashedEncoder.fit(rewards.questions)

@@ -217,7 +217,10 @@ async def _child(
             for block in (json.dumps(full_request), *([] if secret is None else [secret])):
                 data = block.encode("utf-8", "surrogatepass")
                 process.stdin.write(b"%d\n%b" % (len(data), data))
-            yield _ChildProcess(process, await _read_layers(process))
+            layers = await _read_layers(process)
+            if program is not None:
+                _warn_missing(layers)
+            yield _ChildProcess(process, layers)
         finally:
             await _stop_child(process)
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
@@ -244,11 +247,9 @@ async def _read_layers(process: Process) -> tuple[IsolationLayer, ...]:
     message = await _next_line(process, _SPARE_SECONDS)
     if message is None:
         raise ConfigError("the sandbox process did not start; check that `python -I` starts")
-    layers = tuple(
+    return tuple(
         IsolationLayer(name, _PURPOSES[name], message["layers"][name]) for name in _PURPOSES
     )
-    _warn_missing(layers)
-    return layers
 
 
 _warned: Final[set[str]] = set()
