@@ -1,18 +1,20 @@
 """Run questions over workers whose every call may fail: do all runs end, is usage exact?
 
-Each worker is scripted, behind a `FaultyWorker`, with a `CallRecorder` around both.
-Runs are stored in SQLite, and each is read back by another reader.
+The planner writes random plans, some with an invalid tail. With `overlap`, steps begin while the
+plan is written, one worker is asked beside the planner as speculation, and some runs are cancelled.
+Each worker is scripted, behind a `FaultyWorker`, with a `CallRecorder` around both. Runs are stored
+in SQLite, and each is read back by another reader.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +22,15 @@ from typing import Final
 
 from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import connected, every_run, in_turns, repeatable
+from benchmarks.chaos.upstream import MARK
+from benchmarks.chaos.workload import DEEPER, connected, every_run, in_turns, repeatable
 from podium.client.client import AsyncPodium
+from podium.conductors import ModelConductor
+from podium.conductors.plan import write
 from podium.core.budget import Budget
-from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import NotFound, PodiumError, WorkerError
-from podium.core.events import Event, StepDelta
-from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.events import Event, RunDone, StepDelta
+from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import (
     NO_USAGE,
     UNKNOWN_USAGE,
@@ -36,40 +40,75 @@ from podium.core.request import (
     Request,
     Usage,
     plausible_usage,
-    user,
 )
 from podium.core.run import Run
-from podium.core.worker import Caller, Worker
-from podium.core.workflow import Workflow
+from podium.core.worker import Worker
 from podium.engine import RetryPolicy
 from podium.engine.runner import ConductorWorker
 from podium.store import RunStore, open_store
 from podium.workers.faulty import Faults, FaultyWorker
 from podium.workers.scripted import ScriptedWorker
 
+SHARE: Final = 0.2
+"""Of all calls, how many fail."""
+
+IN_FLIGHT: Final = 64
+LONGEST_RUN_SECONDS: Final = 60.0
+"""A run that takes longer is stuck: it takes milliseconds otherwise."""
+
+RETRY: Final = RetryPolicy(first_wait=0.005, longest_wait=0.1)
+"""Short waits, as these faults pass at once; the number of tries is the default."""
+
+SHARE_ALONE: Final = 0.1
+SHARE_CAPPED: Final = 0.1
+SHARE_NESTED: Final = 0.1
+SHARE_INVALID: Final = 0.25
+SHARE_CANCELLED: Final = 0.1
+LATEST_CANCEL_SECONDS: Final = 0.1
+TAILS: Final = ('"worker": 99', '"access": [7]', "", '"worker": "unknown"')
+
+LONE: Final = "lone"
+"""The worker without a fallback."""
+
+ALONE: Final = "-alone"
+"""In the mark of a question of which one step is for the worker without a fallback."""
+
+PRICES: Final = {
+    "anna": Price(input=3.0, output=15.0),
+    "bert": Price(input=0.25, output=1.25, cached=0.03),
+    "cora": Price(input=1.1, output=4.4),
+    LONE: Price(input=2.0, output=8.0),
+    "planner": Price(input=5.0, output=25.0),
+}
+FALLBACKS: Final = {"anna": "bert", "bert": "cora", "cora": "anna"}
+POOL: Final = Pool(
+    tuple(WorkerProfile(name=name) for name in (*PRICES, DEEPER) if name != "planner")
+)
+
+_WORKER: Final = re.compile(r'"worker": \d+')
+
 CALLS: Final[ContextVar[list[Billed]]] = ContextVar("calls")
 """Receives the calls of the run in the current context."""
 
 
 class CallRecorder:
-    """A worker that records every call."""
+    """A worker that records every call; if `paced`, it pauses between the pieces of a stream."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, *, paced: bool = False) -> None:
         self.profile = worker.profile
         self._worker = worker
+        self._paced = paced
 
     async def reply(self, request: Request) -> Reply:
-        """Return the worker's reply."""
         try:
             reply = await self._worker.reply(request)
         except BaseException as error:
-            self._note(_hidden_by(error))
+            self._note(_usage_of_failure(error))
             raise
         self._note(reply.usage)
         return reply
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the worker's reply."""
         usage, is_recorded = UNKNOWN_USAGE, False
         try:
             async with aclosing(self._worker.stream(request)) as pieces:
@@ -78,8 +117,10 @@ class CallRecorder:
                         self._note(piece.usage)
                         is_recorded = True
                     yield piece
+                    if self._paced:
+                        await asyncio.sleep(0.001)
         except BaseException as error:
-            usage = _hidden_by(error)
+            usage = _usage_of_failure(error)
             raise
         finally:
             if not is_recorded:
@@ -92,135 +133,86 @@ class CallRecorder:
         CALLS.get().append(Billed(self.profile.name, usage, cost))
 
 
-def _hidden_by(error: BaseException) -> Usage:
-    """Return the known usage of a failed call: none, or unknown."""
+def _usage_of_failure(error: BaseException) -> Usage:
     refused = isinstance(error, WorkerError) and not error.billed
     return NO_USAGE if refused else UNKNOWN_USAGE
 
 
-LONE: Final = "lone"
-"""The worker without a fallback."""
-
-ALONE: Final = "alone"
-"""Marks a question of which one step is for the worker without a fallback."""
-
-MAX_STEPS: Final = 5
-SHAPES: Final = ("chain", "join", "all", "some")
-
-SHARE_ALONE: Final = 0.1
-SHARE_CAPPED: Final = 0.1
-SHARE_NESTED: Final = 0.2
-SHARE_PLANNED_BY_CALL: Final = 0.3
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run to start."""
+    """One run to start; `cancel_after` seconds it is cancelled."""
 
     question: str
     streams: bool
     rounds: int
     budget: Budget
+    cancel_after: float | None = None
 
     @property
     def must_be_answered(self) -> bool:
         """True if only faults stand between this run and its answer."""
-        return ALONE not in self.question.split() and self.budget.calls is None
+        is_free = self.budget.calls is None and self.cancel_after is None
+        return is_free and ALONE not in self.question
 
 
-def planned_run(index: int, seed: int) -> PlannedRun:
+def planned_run(index: int, seed: int, *, overlap: bool = False) -> PlannedRun:
     """Return the run with that number; every second one streams."""
-    random_ = repeatable(seed, index)
-    words = [f"chaos-{index:06d}", "what", "holds", "when", "things", "break?"]
-    if random_.random() < SHARE_ALONE:
-        words.append(ALONE)
-    cap = random_.randint(1, 12) if random_.random() < SHARE_CAPPED else None
+    chance = repeatable(seed, index)
+    alone = ALONE if chance.random() < SHARE_ALONE else ""
+    cap = chance.randint(1, 12) if chance.random() < SHARE_CAPPED else None
+    is_cancelled = overlap and chance.random() < SHARE_CANCELLED
     return PlannedRun(
-        question=" ".join(words),
+        question=f"chaos-{index:06d}{alone} what holds when things break?",
         streams=index % 2 == 1,
-        rounds=random_.choice((1, 1, 1, 2, 3)),
+        rounds=chance.choice((1, 1, 1, 2, 3)),
         budget=Budget(calls=cap, depth=1),
+        cancel_after=chance.random() * LATEST_CANCEL_SECONDS if is_cancelled else None,
     )
 
 
-class RandomConductor(Conductor):
-    """A conductor that plans at random, and sometimes calls a worker first."""
-
-    name = "random"
-
-    def __init__(self, worker: Worker, seed: int) -> None:
-        self.worker: Worker = worker
-        self._seed = seed
-
-    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Return a workflow; after the first round, sometimes accept."""
-        random_ = repeatable(self._seed, context.question, len(context.rounds))
-        if context.answer is not None and random_.random() < 0.5:
-            return Plan(None)
-        if random_.random() < SHARE_PLANNED_BY_CALL:
-            with suppress(WorkerError):  # it plans without the reply
-                await call(self.worker, Request((user(f"Plan for: {context.question}"),)))
-        return Plan(_workflow(context, random_))
+def write_plan(request: Request, seed: int) -> str:
+    """Return a random plan for the question, whose last step is sometimes invalid."""
+    mark = next(iter(MARK.findall(request.text)), "chaos")
+    chance = repeatable(seed, mark, len(request.text), len(request.messages))
+    workers = [chance.choice(list(FALLBACKS)) for _ in range(chance.randint(1, 5))]
+    if len(workers) > 1 and chance.random() < SHARE_NESTED:
+        workers[0] = DEEPER
+    if ALONE in mark:
+        workers[-1] = LONE
+    shape = chance.choice(("chain", "join", "all", "some"))
+    text = write(connected(workers, f"{mark} part", shape, chance), POOL, order="step-by-step")
+    if chance.random() < SHARE_INVALID:
+        last = list(_WORKER.finditer(text))[-1]
+        text = text[: last.start()] + chance.choice(TAILS) + text[last.end() :]
+    return text
 
 
-def _workflow(context: PlanningContext, random_: random.Random) -> Workflow:
-    conductors = [x.name for x in context.pool if x.provider == CONDUCTOR_PROVIDER]
-    usual = [x for x in context.pool.names if x not in (LONE, *conductors)]
-    count = random_.randint(1, min(MAX_STEPS, context.max_steps))
-    shape = random_.choice(SHAPES)
-    workers = [random_.choice(usual) for _ in range(count)]
-    if conductors and count > 1 and random_.random() < SHARE_NESTED:
-        workers[random_.randrange(count - 1)] = random_.choice(conductors)
-    if ALONE in context.question.split():
-        workers[random_.randrange(count)] = LONE
-    return connected(workers, f"{context.question} part", shape, random_)
-
-
-SHARE: Final = 0.2
-IN_FLIGHT: Final = 64
-
-LONGEST_RUN_SECONDS: Final = 60.0
-"""A run that takes longer is stuck: it takes milliseconds otherwise."""
-
-RETRY: Final = RetryPolicy(first_wait=0.005, longest_wait=0.1)
-"""Short waits, as these faults pass at once; the number of tries is the default."""
-
-PRICES: Final = {
-    "anna": Price(input=3.0, output=15.0),
-    "bert": Price(input=0.25, output=1.25, cached=0.03),
-    "cora": Price(input=1.1, output=4.4),
-    LONE: Price(input=2.0, output=8.0),
-    "planner": Price(input=5.0, output=25.0),
-}
-FALLBACKS: Final = {"anna": "bert", "bert": "cora", "cora": "anna"}
-
-
-async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> ChaosRow:
+async def measure_faults(
+    runs: int, seed: int, in_flight: int = IN_FLIGHT, *, overlap: bool = False
+) -> ChaosRow:
     """Run `runs` questions, `in_flight` at a time, with faults drawn from that seed."""
-    workers = {name: faulty_worker(name, seed) for name in PRICES}
-    planner = CallRecorder(workers["planner"])
+    workers = {name: _faulty_worker(name, seed) for name in PRICES}
+    recorded = {name: CallRecorder(worker, paced=overlap) for name, worker in workers.items()}
+    conductor = ModelConductor(
+        recorded.pop("planner"),
+        structured="json",
+        overlap=overlap,
+        speculate=overlap,
+        fallback="anna",
+    )
+    deeper = ConductorWorker(WorkerProfile(name=DEEPER, fallback="anna"))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as directory:
         path = Path(directory) / "runs.db"
         async with (
-            AsyncPodium(
-                [
-                    *(
-                        CallRecorder(worker)
-                        for name, worker in workers.items()
-                        if name != "planner"
-                    ),
-                    ConductorWorker(WorkerProfile(name="deeper", fallback="anna")),
-                ],
-                RandomConductor(planner, seed),
-                retry=RETRY,
-                store=path,
-            ) as podium,
-            opened(path) as reader,
+            AsyncPodium([*recorded.values(), deeper], conductor, retry=RETRY, store=path) as podium,
+            _opened(path) as reader,
         ):
-            trial = FaultTrial(podium, reader)
-            await in_turns(runs, in_flight, lambda n: trial.perform(planned_run(n, seed)))
-        async with opened(path) as store:
+            trial = FaultTrial(podium, reader, overlap=overlap)
+            await in_turns(
+                runs, in_flight, lambda n: trial.perform(planned_run(n, seed, overlap=overlap))
+            )
+        async with _opened(path) as store:
             kept = {summary.id async for summary in every_run(store)}
         trial.lost += len(trial.ids - kept)
     injected = sum((worker.injected for worker in workers.values()), Counter[str]())
@@ -228,8 +220,7 @@ async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> Ch
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[RunStore]:
-    """Open the store of a trial."""
+async def _opened(path: Path) -> AsyncIterator[RunStore]:
     store = await open_store(path)
     try:
         yield store
@@ -237,18 +228,17 @@ async def opened(path: Path) -> AsyncIterator[RunStore]:
         await store.close()
 
 
-def faulty_worker(
-    name: str, seed: int, script: Callable[[Request], str] | None = None
-) -> FaultyWorker:
+def _faulty_worker(name: str, seed: int) -> FaultyWorker:
     """Return a scripted worker of which every fifth call fails."""
     profile = WorkerProfile(
         name=name, provider="scripted", price=PRICES[name], fallback=FALLBACKS.get(name)
     )
-    return FaultyWorker(
-        ScriptedWorker(profile, script or _reply_to, chunk=3, keep_requests=0),
-        Faults.evenly(SHARE),
-        seed,
-    )
+
+    def script(request: Request) -> str:
+        return write_plan(request, seed) if name == "planner" else _reply_to(request)
+
+    scripted = ScriptedWorker(profile, script, chunk=3, keep_requests=0)
+    return FaultyWorker(scripted, Faults.evenly(SHARE), seed)
 
 
 def _reply_to(request: Request) -> str:
@@ -257,16 +247,32 @@ def _reply_to(request: Request) -> str:
     return f"As to {words[0]}: " + " ".join(words[-(len(request.text) % 40 + 3) :])
 
 
+def has_unplanned_step(run: Run) -> bool:
+    """True if a step was executed that its plan lacks and that is not marked as cancelled."""
+    for round_ in run.rounds:
+        planned = round_.workflow.steps if round_.workflow is not None else ()
+        for step in round_.steps:
+            if step.index >= len(planned) or planned[step.index].worker != step.worker:
+                return True
+            if planned[step.index].subtask != step.subtask:
+                return True
+        if any(step.status != "cancelled" or step.reply for step in round_.cancelled):
+            return True
+    nested = (inner for step in run.steps for inner in step.nested)
+    return any(map(has_unplanned_step, nested))
+
+
 @dataclass(slots=True)
 class FaultTrial:
     """Starts runs, checks each when it has ended, and counts.
 
-    `to_be_answered` runs had a fallback and no cap, `hidden` calls an unknown usage.
+    `to_be_answered` runs had a fallback and no cap, `hidden` calls an unknown usage. `early` steps
+    began before their plan was written.
     """
 
     podium: AsyncPodium
     reader: RunStore
-    part: str = "faults"
+    overlap: bool = False
     runs: int = 0
     lost: int = 0
     stuck: int = 0
@@ -276,41 +282,64 @@ class FaultTrial:
     overran: int = 0
     calls: int = 0
     hidden: int = 0
+    early: int = 0
+    cancelled_steps: int = 0
+    never_begun: int = 0
+    unplanned: int = 0
     broken: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)
 
     async def perform(self, planned: PlannedRun) -> None:
-        """Ask, wait for the end, and check it."""
+        """Ask, wait for the end or cancel, and check the run."""
         events, calls = list[Event](), list[Billed]()
         CALLS.set(calls)
         self.runs += 1
         self.to_be_answered += planned.must_be_answered
+        asking = asyncio.create_task(
+            self.podium.ask(
+                planned.question,
+                rounds=planned.rounds,
+                budget=planned.budget,
+                emit=events.append,
+                stream=planned.streams,
+            )
+        )
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):
-                run = await self.podium.ask(
-                    planned.question,
-                    rounds=planned.rounds,
-                    budget=planned.budget,
-                    emit=events.append,
-                    stream=planned.streams,
-                )
+                if planned.cancel_after is not None:
+                    await asyncio.wait([asking], timeout=planned.cancel_after)
+                    asking.cancel()
+                await asyncio.wait([asking])
         except TimeoutError:
+            asking.cancel()
             self.stuck += 1
             return
-        except PodiumError as error:
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            if not isinstance(error, PodiumError):
+                raise error
             self.lost += 1
             self.broken[f"a run raised {type(error).__name__}: {error}"] += 1
             return
-        self.answered += planned.must_be_answered and run.status == "answered"
-        await self._judge(run, calls, _streamed(events, run) if planned.streams else None)
+        ended = [event.run for event in events if isinstance(event, RunDone)]
+        roots = [run for run in ended if run.depth == 0]
+        if not roots:
+            self.never_begun += 1
+            self.lost += bool(events or calls) or planned.cancel_after is None
+            return
+        self.answered += planned.must_be_answered and roots[-1].status == "answered"
+        await self._judge(roots[-1], calls, planned, events)
 
-    async def _judge(self, run: Run, calls: list[Billed], streamed: str | None) -> None:
+    async def _judge(
+        self, run: Run, calls: list[Billed], planned: PlannedRun, events: list[Event]
+    ) -> None:
+        is_cancelled = planned.cancel_after is not None and run.status == "interrupted"
+        streamed = _streamed(events, run) if planned.streams else None
         self.statuses[run.status] += 1
         self.calls += len(calls)
         self.hidden += sum(call.cost_usd is None for call in calls)
         self.ids.add(run.id)
-        if not has_ended(run):
+        if not has_ended(run) and not is_cancelled:
             self.broken[f"a run ended as {run.status} without a cause"] += 1
         try:
             kept = await self.reader.load(run.id)
@@ -319,12 +348,26 @@ class FaultTrial:
         self.lost += is_lost(run, kept, streamed)
         self.misreported += misreports(run, calls)
         self.overran += overruns(run, len(calls))
+        self.unplanned += has_unplanned_step(run)
+        self.cancelled_steps += len(run.cancelled_steps)
+        for round_ in run.rounds:
+            planned_ms = max((call.finished_ms for call in round_.planning), default=0.0)
+            self.early += sum(step.started_ms < planned_ms for step in round_.steps)
 
     def row(self, injected: Counter[str], seconds: float) -> ChaosRow:
         """Return the result of the part."""
+        if self.unplanned:
+            self.broken["a step was executed that its plan lacks, unmarked"] = self.unplanned
         ended = ", ".join(f"{count:,} {status}" for status, count in self.statuses.most_common())
+        overlapping: dict[str, int | float | str | None] = {
+            "steps_begun_early": self.early,
+            "steps_cancelled": self.cancelled_steps,
+            "runs_cancelled": self.statuses["interrupted"],
+            "runs_cancelled_before_they_began": self.never_begun,
+            "unplanned_steps": self.unplanned,
+        }
         return ChaosRow(
-            name=self.part,
+            name="overlap" if self.overlap else "faults",
             runs=self.runs,
             lost=self.lost,
             stuck=self.stuck,
@@ -341,6 +384,7 @@ class FaultTrial:
                 "calls_of_unknown_usage": self.hidden,
                 "runs_per_second": round(self.runs / seconds, 1),
                 **{f"fault_{kind}": count for kind, count in sorted(injected.items())},
+                **(overlapping if self.overlap else {}),
             },
         )
 

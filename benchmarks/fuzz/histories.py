@@ -2,8 +2,9 @@
 
 Each request goes to a server that remembers everything and to one that remembers nothing. The last
 worker must be sent the same by both, and both must answer with the same status. Workers and the
-planner are functions of what they are sent. In Responses, the server with a memory is often sent
-`previous_response_id` or references where the other gets the items.
+planner are functions of what they are sent; Podium's own vendor workers write the bodies and read
+the responses. In Responses, the server with a memory is often sent `previous_response_id` or
+references where the other gets the items.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,12 +24,23 @@ from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, post
 from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.server import CHAT, MESSAGES, PATHS, RESPONSES
+from benchmarks.fuzz.server import PATHS, RESPONSES
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.config import ServerSettings
 from podium.core.pool import WorkerProfile
-from podium.core.request import Message, Part, Reply, Request, Text, ToolCall, ToolResult, user
+from podium.core.request import (
+    Message,
+    Part,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    system,
+    user,
+)
 from podium.core.workflow import Step, Workflow
 from podium.server.access import AccessPolicy
 from podium.server.app import create_app
@@ -37,6 +49,11 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, open_service
 from podium.store import NullStore, RunStore
 from podium.store.sql.run_store import SqlRunStore
+from podium.workers import Http
+from podium.workers.anthropic import AnthropicWorker
+from podium.workers.chat import CompatibleWorker
+from podium.workers.endpoints import Endpoint
+from podium.workers.openai import ResponsesWorker
 from podium.workers.scripted import ScriptedWorker
 
 LONGEST: Final = 10
@@ -49,10 +66,20 @@ TOOLS: Final = ("look", "find", "count")
 WORDS: Final = ("why", "red", "blue", "seven", "Ada", "now", "")
 MODELS: Final = ("podium-ultra", "podium-ultra", "podium", "solver")
 
+_CLIENT: Final = WorkerProfile(
+    name="client", provider="vllm", capabilities=frozenset({"tools", "sampling"})
+)
+CLIENTS: Final = {
+    path: kind(_CLIENT, Endpoint("http://podium.test"), Http())
+    for path, kind in zip(PATHS, (CompatibleWorker, ResponsesWorker, AnthropicWorker), strict=True)
+}
+"""The worker that writes the bodies of each path."""
+
 
 @dataclass(slots=True)
 class Conversation:
-    """A client's conversation and settings. `sent` is what it remembers of the last response."""
+    """A client's conversation and settings. `previous` is the response that `known` messages end
+    with; `items` are the ids of stored items by the index of their message."""
 
     path: str
     messages: list[Message]
@@ -64,202 +91,98 @@ class Conversation:
     temperature: float | None = None
     max_tokens: int = 500
     previous: str = ""
-    """The response that the messages before `known` end with."""
     known: int = 0
     items: dict[int, list[str]] = field(default_factory=dict)
-    """Ids of stored items by the index of their message."""
 
-    def forget(self) -> None:
-        """Drop what is known of stored responses: the messages have changed."""
-        self.previous = ""
-        self.items.clear()
+    def request(self, messages: Sequence[Message]) -> Request:
+        """Return a request with these messages and the settings."""
+        return Request(
+            (system(self.system), *messages),
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            tools=tuple(Tool(name, "", {"type": "object"}) for name in self.tools),
+            tool_choice=self.tool_choice,
+            parallel_tools=self.parallel,
+        )
 
     def body(self, *, stored: bool, chance: Random) -> dict[str, Any]:
         """Return a body; `stored`: the server may be sent ids of what it has stored."""
-        messages, ids, previous = self.messages, self.items if stored else {}, ""
-        if stored and self.path == RESPONSES and self.previous and chance.random() < 0.4:
-            messages, ids, previous = self.messages[self.known :], {}, self.previous
+        start, ids = 0, self.items if stored else {}
+        if stored and self.previous and chance.random() < 0.4:
+            start, ids = self.known, {}
         elif chance.random() < 0.5:
             ids = {}
-        render = {CHAT: _chat, MESSAGES: _messages, RESPONSES: _responses}[self.path]
-        body: dict[str, Any] = render(self, messages, ids) | {"model": self.model}
-        body |= {"previous_response_id": previous} if previous else {}
-        return body | ({} if self.temperature is None else {"temperature": self.temperature})
+        body = self._write(self.messages[start:])
+        if self.path == RESPONSES:
+            body["input"] = list(self._input(start, ids))
+            body |= {"instructions": self.system, "store": True}
+        if start:
+            body["previous_response_id"] = self.previous
+        return body | {"model": self.model}
 
-    def take(self, answer: Mapping[str, Any]) -> None:
+    def _write(self, messages: Sequence[Message]) -> dict[str, Any]:
+        return dict(CLIENTS[self.path].build_call(self.request(messages), stream=False).body)
+
+    def _input(self, start: int, ids: dict[int, list[str]]) -> Iterator[dict[str, Any]]:
+        """Yield the items of Responses, some as references."""
+        for index, message in enumerate(self.messages[start:], start):
+            if index in ids:
+                yield from ({"type": "item_reference", "id": id_} for id_ in ids[index])
+            else:
+                yield from self._write([message])["input"][1:]
+
+    def take(self, response: dict[str, Any]) -> None:
         """Append the response to the messages."""
-        parts: list[Part] = []
-        match self.path:
-            case "/v1/chat/completions":
-                message = answer["choices"][0]["message"]
-                parts += [Text(message["content"])] if message["content"] else []
-                for call in message.get("tool_calls") or ():
-                    made = call["function"]
-                    parts.append(ToolCall(call["id"], made["name"], made["arguments"]))
-            case "/v1/messages":
-                for block in answer["content"]:
-                    if block["type"] == "text" and block["text"]:
-                        parts.append(Text(block["text"]))
-                    elif block["type"] == "tool_use":
-                        given = json.dumps(block["input"])
-                        parts.append(ToolCall(block["id"], block["name"], given))
-            case _:
-                for item in answer["output"]:
-                    if item["type"] == "message":
-                        parts.append(Text(item["content"][0]["text"]))
-                    else:
-                        parts.append(ToolCall(item["call_id"], item["name"], item["arguments"]))
-                self.items[len(self.messages)] = [item["id"] for item in answer["output"]]
-                self.previous, self.known = answer["id"], len(self.messages) + 1
-        self.messages.append(Message("assistant", tuple(parts)))
+        reply = CLIENTS[self.path].parse_reply(response, self.request(self.messages))
+        if self.path == RESPONSES:
+            self.items[len(self.messages)] = [item["id"] for item in response["output"]]
+            self.previous, self.known = response["id"], len(self.messages) + 1
+        texts = (Text(reply.text),) if reply.text else ()
+        self.messages.append(Message("assistant", (*texts, *reply.tool_calls)))
+
+    def edit(self, chance: Random) -> None:
+        """Change a setting or the messages; changed messages are no longer known by their ids."""
+        if chance.random() < 0.3:
+            name, values = chance.choice(SETTINGS)
+            setattr(self, name, chance.choice(values))
+            return
+        _edit_messages(self.messages, chance)
+        self.previous = ""
+        self.items.clear()
 
 
-def _chat(asked: Conversation, messages: Sequence[Message], ids: Mapping[int, list[str]]) -> Any:
-    turns: list[dict[str, Any]] = [{"role": "system", "content": asked.system}]
-    for message in messages:
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        turns += [
-            {"role": "tool", "tool_call_id": item.call_id, "content": item.text} for item in results
-        ]
-        if results:
-            continue
-        turn: dict[str, Any] = {"role": message.role, "content": message.text}
-        if calls := [part for part in message.parts if isinstance(part, ToolCall)]:
-            turn["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in calls
-            ]
-        turns.append(turn)
-    choice: Any = asked.tool_choice
-    if choice in TOOLS:
-        choice = {"type": "function", "function": {"name": choice}}
-    tools = [{"type": "function", "function": {"name": name}} for name in asked.tools]
-    more = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": asked.parallel}
-    return {"messages": turns, "max_tokens": asked.max_tokens, **(more if tools else {})}
+def _edit_messages(messages: list[Message], chance: Random) -> None:
+    outputs = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    match chance.randrange(5):
+        case 0:  # the text of a message, a result, or the arguments of a call
+            index = chance.randrange(len(messages))
+            messages[index] = _edit_parts(messages[index], chance)
+        case 1 if outputs:  # what the last response said or called
+            edited = _edit_parts(messages[outputs[-1]], chance)
+            texts = (Text("So."),) if chance.random() < 0.5 else ()
+            messages[outputs[-1]] = replace(edited, parts=(*texts, *edited.parts))
+        case 2:  # as clients trim their history: only a question may come first
+            starts = [index for index, message in enumerate(messages) if message.role == "user"]
+            del messages[: chance.choice(starts)]
+        case 3 if outputs:  # an earlier point, or the last request again
+            del messages[chance.choice(outputs) :]
+        case 4:  # a call that another server made
+            id_ = f"call_{chance.randrange(10**9)}"
+            call = Message("assistant", (ToolCall(id_, chance.choice(TOOLS), "{}"),))
+            result = Message("tool", (ToolResult(id_, chance.choice(WORDS)),))
+            messages[-1:-1] = [user("Before"), call, result]
 
 
-def _messages(asked: Conversation, messages: Sequence[Message], ids: object) -> Any:
-    turns = []
-    for message in messages:
-        content: list[dict[str, Any]] = []
-        for part in message.parts:
-            match part:
-                case Text() if part.text:
-                    content.append({"type": "text", "text": part.text})
-                case ToolCall():
-                    block = {"type": "tool_use", "id": part.id, "name": part.name}
-                    content.append(block | {"input": json.loads(part.arguments)})
-                case ToolResult():
-                    block = {"type": "tool_result", "tool_use_id": part.call_id}
-                    content.append(block | {"content": part.text})
-                case _:
-                    continue
-        role = "assistant" if message.role == "assistant" else "user"
-        turns.append({"role": role, "content": content})
-    kinds = {"auto": "auto", "none": "none", "required": "any"}
-    named = {"name": asked.tool_choice} if asked.tool_choice in TOOLS else {}
-    choice: dict[str, Any] = {"type": kinds.get(asked.tool_choice, "tool"), **named}
-    if not asked.parallel and choice["type"] != "none":
-        choice["disable_parallel_tool_use"] = True
-    tools = [{"name": name, "input_schema": {"type": "object"}} for name in asked.tools]
-    more = {"tools": tools, "tool_choice": choice} if tools else {}
-    return {"system": asked.system, "messages": turns, "max_tokens": asked.max_tokens, **more}
-
-
-def _responses(
-    asked: Conversation, messages: Sequence[Message], ids: Mapping[int, list[str]]
-) -> Any:
-    items: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
-        if index in ids:
-            items += [{"type": "item_reference", "id": id_} for id_ in ids[index]]
-            continue
-        for part in message.parts:
-            match part:
-                case ToolCall():
-                    call = {"type": "function_call", "call_id": part.id, "name": part.name}
-                    items.append(call | {"arguments": part.arguments})
-                case ToolResult():
-                    result = {"type": "function_call_output", "call_id": part.call_id}
-                    items.append(result | {"output": part.text})
-                case Text():
-                    items.append({"role": message.role, "content": part.text})
-                case _:
-                    continue
-    choice: Any = asked.tool_choice
-    if choice in TOOLS:
-        choice = {"type": "function", "name": choice}
-    tools = [
-        {"type": "function", "name": name, "parameters": {}, "strict": False}
-        for name in asked.tools
-    ]
-    more = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": asked.parallel}
-    body = {"input": items, "instructions": asked.system, "max_output_tokens": asked.max_tokens}
-    return body | (more if tools else {})
-
-
-def _edit_text(part: Part, chance: Random) -> Part:
-    match part:
-        case Text() | ToolResult():
-            return replace(part, text=f"{part.text} {chance.choice(WORDS)}")
-        case ToolCall():
+def _edit_parts(message: Message, chance: Random) -> Message:
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
             given = chance.choice(('{"at":1}', '{ "at": 1 }', part.arguments))
-            return replace(part, arguments=given)
-        case _:
-            return part
-
-
-def edit_message(asked: Conversation, chance: Random) -> None:
-    """Change the text of a message, a result or the arguments of a call."""
-    index = int(chance.random() * len(asked.messages))
-    message = asked.messages[index]
-    asked.messages[index] = replace(
-        message, parts=tuple(_edit_text(part, chance) for part in message.parts)
-    )
-    asked.forget()
-
-
-def edit_output(asked: Conversation, chance: Random) -> None:
-    """Change what the last response said or called."""
-    if len(asked.messages) > 1 and asked.messages[-2].role == "assistant":
-        parts = [_edit_text(part, chance) for part in asked.messages[-2].parts]
-        texts = [Text("So.")] if chance.random() < 0.5 else []
-        asked.messages[-2] = Message("assistant", (*texts, *parts))
-        asked.forget()
-
-
-def drop_messages(asked: Conversation, chance: Random) -> None:
-    """Cut the conversation before a question of the user, as clients trim theirs."""
-    starts = [index for index, message in enumerate(asked.messages) if message.role == "user"]
-    del asked.messages[: chance.choice(starts)]
-    asked.forget()
-
-
-def go_back(asked: Conversation, chance: Random) -> None:
-    """Return to an earlier point, or send the last request again."""
-    ends = [index for index, item in enumerate(asked.messages) if item.role == "assistant"]
-    if ends:
-        del asked.messages[chance.choice(ends) :]
-        asked.forget()
-
-
-def insert_foreign(asked: Conversation, chance: Random) -> None:
-    """Insert a call and its result that another server made."""
-    id_ = f"call_{chance.randrange(10**9)}"
-    call = Message("assistant", (ToolCall(id_, chance.choice(TOOLS), "{}"),))
-    result = Message("tool", (ToolResult(id_, chance.choice(WORDS)),))
-    asked.messages[-1:-1] = [user("Before"), call, result]
-    asked.forget()
-
-
-def change_settings(asked: Conversation, chance: Random) -> None:
-    """Change one thing besides the messages."""
-    name, values = chance.choice(SETTINGS)
-    setattr(asked, name, chance.choice(values))
+            part = replace(part, arguments=given)
+        elif isinstance(part, Text | ToolResult):
+            part = replace(part, text=f"{part.text} {chance.choice(WORDS)}")
+        parts.append(part)
+    return replace(message, parts=tuple(parts))
 
 
 SETTINGS: Final[Sequence[tuple[str, Sequence[Any]]]] = (
@@ -270,10 +193,6 @@ SETTINGS: Final[Sequence[tuple[str, Sequence[Any]]]] = (
     ("parallel", (True, False)),
     ("temperature", (None, 0.0, 0.5)),
     ("max_tokens", (500, 700)),
-)
-EDITS: Final[Sequence[Callable[[Conversation, Random], None]]] = (
-    *(edit_message, edit_output, drop_messages, go_back, insert_foreign),
-    *(change_settings, change_settings),
 )
 
 
@@ -382,7 +301,7 @@ class Campaign:
             elif number:
                 return  # refused as edited, or a finding
             while chance.random() < EDITED:
-                chance.choice(EDITS)(asked, chance)
+                asked.edit(chance)
                 self.edits += 1
 
     async def _ask(self, asked: Conversation) -> dict[str, Any] | None:

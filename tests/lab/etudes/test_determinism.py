@@ -54,7 +54,10 @@ SEQUENCES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
             *map(etude_text, held_out(100, 7)),
         ],
     ),
-    "tasks": ("8a54b9d06ffba81e", lambda: [f"{task.id} {task.answer}" for task in etude_suite(50, 1)]),
+    "tasks": (
+        "8a54b9d06ffba81e",
+        lambda: [f"{task.id} {task.answer}" for task in etude_suite(50, 1)],
+    ),
     "specialists": (
         "0360bf74b0932671",
         lambda: [
