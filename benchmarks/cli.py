@@ -17,10 +17,12 @@ ALL_PARTS: Final = "faults,overlap,kills,replicas,soak,fuzz,peer"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Only the line of JSON.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")]
 Peers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Measure the peer too, in its own environment.")
+]
+Output = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
 ]
 LiteLLM = Annotated[
     Path | None,
@@ -30,31 +32,26 @@ LiteLLM = Annotated[
 
 @app.callback()
 def bench() -> None:
-    """Podium beside its peers on this machine."""
+    """Podium beside its peers on this machine.
+
+    Each command prints a table, and one JSON object as the last line.
+    """
 
 
 @app.command()
 def engine(
     repeat: Annotated[int, typer.Option(min=1, help="Short blocks of each contestant.")] = 300,
-    as_json: AsJson = False,
     peers: Peers = True,
 ) -> None:
-    """A 5-step chain and a join: the engine, a bare asyncio.TaskGroup and LangGraph.
-
-    Prints a table, and one JSON object as the last line.
-    """
+    """A 5-step chain and a join: the engine, a bare asyncio.TaskGroup and LangGraph."""
     from benchmarks.engine import measure_engine
 
-    _print(
-        asyncio.run(measure_engine(repeat, peers=peers, on_progress=_print_progress)),
-        as_json=as_json,
-    )
+    _print(asyncio.run(measure_engine(repeat, peers=peers, on_progress=_print_progress)))
 
 
 @app.command()
 def server(
     quick: Quick = False,
-    as_json: AsJson = False,
     peers: Peers = True,
     litellm: LiteLLM = None,
     portkey: Annotated[
@@ -64,18 +61,18 @@ def server(
         ),
     ] = None,
 ) -> None:
-    """The server, the LiteLLM proxy and Portkey's gateway, over one upstream on this machine.
-
-    Prints a table, and one JSON object as the last line.
-    """
+    """The server, the LiteLLM proxy and Portkey's gateway, over one upstream on this machine."""
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.server import QUICK, USUAL, measure_server
 
-    extent = QUICK if quick else USUAL
     measuring = measure_server(
-        extent, peers=peers, litellm=litellm, portkey=portkey, on_progress=_print_progress
+        QUICK if quick else USUAL,
+        peers=peers,
+        litellm=litellm,
+        portkey=portkey,
+        on_progress=_print_progress,
     )
-    _print(run_on_fast_loop(measuring), as_json=as_json)
+    _print(run_on_fast_loop(measuring))
 
 
 @app.command()
@@ -85,17 +82,12 @@ def latency(
         Path | None,
         typer.Option(metavar="PYTHON", help="The Python of an environment that has LangGraph."),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Conducted answers beside direct calls, over models of realistic speed.
-
-    Prints a table, and one JSON object as the last line.
-    """
+    """Conducted answers beside direct calls, over models of realistic speed."""
     from benchmarks.latency import measure_latency
     from benchmarks.processes import run_on_fast_loop
 
-    measuring = measure_latency(count, langgraph, _print_progress)
-    _print(run_on_fast_loop(measuring), as_json=as_json)
+    _print(run_on_fast_loop(measure_latency(count, langgraph, _print_progress)))
 
 
 @app.command()
@@ -117,63 +109,28 @@ def histories(
 
 
 @app.command()
-def router(
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--router", metavar="FILE", help="A router of yours; default: an untrained one."
-        ),
-    ] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """The cost of a learned router: its decision, and the first token of podium-mini.
-
-    Prints a table, and one JSON object as the last line.
-    """
-    from benchmarks.processes import run_on_fast_loop
-    from benchmarks.router import QUICK, USUAL, measure_router
-
-    measuring = measure_router(QUICK if quick else USUAL, file=file, on_progress=_print_progress)
-    _print(run_on_fast_loop(measuring), as_json=as_json)
-
-
-@app.command()
 def planning(
     model: Annotated[Path, typer.Argument(metavar="GGUF", help="The file of a local model.")],
-    as_json: AsJson = False,
 ) -> None:
-    """A local model's decision who answers: tokens of the prompt, prefix cache, time.
-
-    Prints a table, and one JSON object as the last line.
-    """
+    """A local model's decision who answers: tokens of the prompt, prefix cache, time."""
     from benchmarks.planning import measure_planning
 
-    _print(asyncio.run(measure_planning(model)), as_json=as_json)
+    _print(asyncio.run(measure_planning(model)))
 
 
 @app.command()
 def chaos(
     part: Annotated[
-        str,
-        typer.Option(metavar="PARTS", help=f"Which parts, of {ALL_PARTS}."),
+        str, typer.Option(metavar="PARTS", help=f"Which parts, of {ALL_PARTS}.")
     ] = ALL_PARTS,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of the faults.")] = 1,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the figures there, as JSON, beside those of other parts in it.",
-        ),
-    ] = None,
+    output: Output = None,
     litellm: LiteLLM = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Break things, and check that the promises hold.
+    """Break things, and check that the promises hold; the exit code is 1 where one was broken.
 
-    Prints a table, and one JSON object as the last line; the exit code is 1 where a promise was
-    broken.
+    --output keeps the rows of other parts that the file has.
     """
     from benchmarks.chaos.run import QUICK, USUAL, Order, measure_chaos, parts_named
 
@@ -181,15 +138,12 @@ def chaos(
     at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait
     figures = asyncio.run(measure_chaos(parts_named(part), order, _print_progress, at_once=at_once))
     if output is not None:
-        whole = figures
-        if output.is_file():
-            whole = figures.beside(json.loads(output.read_text("utf-8")))
+        is_there = output.is_file()
+        whole = figures.beside(json.loads(output.read_text("utf-8"))) if is_there else figures
         output.write_text(json.dumps(whole.document(), indent=2) + "\n", "utf-8")
-    if not as_json:
-        typer.echo(figures.as_text() + "\n")
-    typer.echo(figures.as_json())
-    if not figures.holds:
-        raise typer.Exit(1)
+    typer.echo(figures.as_text() + "\n")
+    typer.echo(json.dumps(figures.document()))
+    raise typer.Exit(not figures.holds)
 
 
 @app.command()
@@ -204,31 +158,26 @@ def capacity(
         int, typer.Option(metavar="N", min=1, help="Replicas that share one Postgres.")
     ] = 3,
     quick: Quick = False,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
-    ] = None,
-    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
-    """The capacity of one process, one machine and replicas over one Postgres.
-
-    Prints a table, and one JSON object as the last line.
-    """
+    """The capacity of one process, one machine and replicas over one Postgres."""
     from benchmarks.capacity.measure import QUICK, USUAL, measure_capacity
+    from benchmarks.capacity.report import as_text
 
     extent, processes = QUICK if quick else USUAL, workers or os.cpu_count() or 1
-    figures = asyncio.run(
+    document = asyncio.run(
         measure_capacity(extent, workers=processes, replicas=replicas, on_progress=_print_progress)
     )
     if output is not None:
-        output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
-    _print(figures, as_json=as_json)
+        output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    typer.echo(as_text(document) + "\n")
+    typer.echo(json.dumps(document))
 
 
-def _print(figures: Figures, *, as_json: bool) -> None:
+def _print(figures: Figures) -> None:
     from rich.console import Console
 
-    if not as_json:
-        Console().print(figures.as_table())
+    Console().print(figures.as_table())
     typer.echo(figures.as_json())
 
 

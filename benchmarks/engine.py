@@ -8,17 +8,16 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib import resources
-from operator import ge, le
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from benchmarks.environment import LANGGRAPH, InstallCommands, OnProgress, install_commands, prepare
-from benchmarks.report import Bar, Figures, machine
+from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
 from benchmarks.timing import Chains, Contestant, Timing, run_interleaved
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
@@ -122,51 +121,32 @@ async def join_makespan() -> float:
     return median(makespans)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFigures(Figures):
-    """The timings of every contestant by name, and the makespan of the join."""
+BARS: Final = {
+    "taskgroup_ratio": (AT_MOST, 2.2),
+    "langgraph_ratio": (AT_LEAST, 10.0),
+    "join_makespan_ratio": (AT_MOST, 1.05),
+}
 
-    bars: ClassVar = {
-        "taskgroup_ratio": Bar("<=", 2.2, le),
-        "langgraph_ratio": Bar(">=", 10.0, ge),
-        "join_makespan_ratio": Bar("<=", 1.05, le),
+
+def engine_figures(
+    timings: Mapping[str, Timing], join_seconds: float, langgraph: str | None, repeat: int
+) -> Figures:
+    """Compare the fastest blocks: ours with the bare TaskGroup's, LangGraph's with ours."""
+    engine, peer = timings["engine"].best, timings.get("langgraph")
+    document = {
+        "taskgroup_ratio": round(engine / timings["taskgroup"].best, 3),
+        "langgraph_ratio": None if peer is None else round(peer.best / engine, 2),
+        "join_makespan_ratio": round(join_seconds / MIN_SECONDS, 4),
+        "microseconds": {
+            name: {key: round(value, 2) for key, value in asdict(timing).items()}
+            for name, timing in timings.items()
+        },
+        "join_milliseconds": round(join_seconds * 1000, 2),
+        "repeat": repeat,
+        "langgraph": langgraph,
+        **machine(),
     }
-    timings: Mapping[str, Timing]
-    join_seconds: float
-    langgraph_version: str | None
-    repeat: int
-
-    @property
-    def taskgroup_ratio(self) -> float:
-        """Our time over the bare TaskGroup's."""
-        return self.timings["engine"].best / self.timings["taskgroup"].best
-
-    @property
-    def langgraph_ratio(self) -> float | None:
-        """LangGraph's time over ours."""
-        langgraph = self.timings.get("langgraph")
-        return langgraph.best / self.timings["engine"].best if langgraph else None
-
-    @property
-    def join_makespan_ratio(self) -> float:
-        """The join's makespan over the minimum."""
-        return self.join_seconds / MIN_SECONDS
-
-    def document(self) -> dict[str, Any]:
-        ratio = self.langgraph_ratio
-        return {
-            "taskgroup_ratio": round(self.taskgroup_ratio, 3),
-            "langgraph_ratio": None if ratio is None else round(ratio, 2),
-            "join_makespan_ratio": round(self.join_makespan_ratio, 4),
-            "microseconds": {
-                name: {key: round(value, 2) for key, value in asdict(timing).items()}
-                for name, timing in self.timings.items()
-            },
-            "join_milliseconds": round(self.join_seconds * 1000, 2),
-            "repeat": self.repeat,
-            "langgraph": self.langgraph_version,
-            **machine(),
-        }
+    return Figures(document, BARS)
 
 
 LENGTH: Final = 5
@@ -276,7 +256,7 @@ async def measure_engine(
     peers: bool,
     on_progress: OnProgress,
     install: InstallCommands = install_commands,
-) -> EngineFigures:
+) -> Figures:
     """Measure `repeat` blocks of each contestant; without `peers`, Podium alone."""
     contestants: list[Contestant] = [
         bare_taskgroup(),
@@ -295,9 +275,4 @@ async def measure_engine(
             contestants.append(peer)
         on_progress(f"measuring {repeat} blocks of each, in turns …")
         timings = await run_interleaved(contestants, repeat)
-    return EngineFigures(
-        timings=timings,
-        join_seconds=await join_makespan(),
-        langgraph_version=langgraph_version,
-        repeat=repeat,
-    )
+    return engine_figures(timings, await join_makespan(), langgraph_version, repeat)

@@ -7,14 +7,14 @@ without it, or of another Python, is made anew.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from podium._util.files import cache_dir, explain_write_errors, lock_file, write_atomically
+from podium._util.files import cache_dir, lock_file, write_atomically
 from podium.core.errors import ConfigError
 
 LONGEST_INSTALLATION_SECONDS: Final = 900.0
@@ -28,23 +28,17 @@ InstallCommands = Callable[[Path, str], tuple[Command, ...]]
 """Returns the commands that make an environment with a requirement installed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A package to measure beside Podium, at a fixed version.
-
-    `needed_bytes` must be free on the disk before it is installed.
-    """
+class Peer(NamedTuple):
+    """A package to measure beside Podium, at a fixed version."""
 
     package: str
     version: str
-    needed_bytes: int
     extra: str = ""
 
     @property
     def requirement(self) -> str:
         """The requirement for pip."""
-        extra = f"[{self.extra}]" if self.extra else ""
-        return f"{self.package}{extra}=={self.version}"
+        return f"{self.package}{self.extra}=={self.version}"
 
     @property
     def directory(self) -> Path:
@@ -52,8 +46,8 @@ class Peer:
         return cache_dir() / "peers" / f"{self.package}-{self.version}"
 
 
-LANGGRAPH: Final = Peer("langgraph", "1.2.20", needed_bytes=200_000_000)
-LITELLM: Final = Peer("litellm", "1.106.2", needed_bytes=1_200_000_000, extra="proxy")
+LANGGRAPH: Final = Peer("langgraph", "1.2.20")
+LITELLM: Final = Peer("litellm", "1.106.2", "[proxy]")
 
 
 def python_in(directory: Path) -> Path:
@@ -76,54 +70,44 @@ async def prepare(
 ) -> Path:
     """Return the Python of the peer's environment, and make it first if it is missing.
 
-    Other processes wait meanwhile. Raises `ConfigError` when it cannot be made, and `StoreError`
-    when the disk is full.
+    Other processes wait meanwhile. Raises `ConfigError` when it cannot be made.
     """
     directory = peer.directory
-    with explain_write_errors(directory.parent, 0):
-        async with lock_file(directory.with_name(f"{directory.name}.lock")):
-            marker = directory / MARKER
-            made_of = f"{peer.requirement} on Python {sys.version}\n"
-            if not (marker.is_file() and marker.read_text("utf-8") == made_of):
-                on_progress(f"installing {peer.requirement} in {directory} (once) …")
-                with explain_write_errors(directory, peer.needed_bytes):
-                    marker.unlink(missing_ok=True)
-                    for command in commands(directory, peer.requirement):
-                        await _run(command, peer)
-                    write_atomically(marker, made_of)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    async with lock_file(directory.with_name(f"{directory.name}.lock")):
+        marker = directory / MARKER
+        made_of = f"{peer.requirement} on Python {sys.version}\n"
+        if not (marker.is_file() and marker.read_text("utf-8") == made_of):
+            on_progress(f"installing {peer.requirement} in {directory} (once) …")
+            marker.unlink(missing_ok=True)
+            for command in commands(directory, peer.requirement):
+                if reason := await asyncio.to_thread(_run, command):
+                    raise ConfigError(
+                        f"cannot install {peer.requirement} to measure beside Podium: {reason}. "
+                        f"Check that pip reaches a package index, or leave the peers out with "
+                        f"--no-peers"
+                    )
+            directory.mkdir(exist_ok=True)
+            write_atomically(marker, made_of)
     return python_in(directory)
 
 
-async def _run(command: Command, peer: Peer) -> None:
-    """Run one command to its end; no process is left behind."""
+def _run(command: Command) -> str:
+    """Run one command; return the last line that it printed if it failed, else nothing."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+        ended = subprocess.run(  # noqa: S603 -- venv and pip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LONGEST_INSTALLATION_SECONDS,
         )
     except OSError as error:
-        raise _failed(peer, f"{command[0]}: {error.strerror}") from error
-    reading = asyncio.ensure_future(process.communicate())
-    try:
-        async with asyncio.timeout(LONGEST_INSTALLATION_SECONDS):
-            output, _ = await asyncio.shield(reading)
-    except TimeoutError as error:
-        minutes = LONGEST_INSTALLATION_SECONDS / 60
-        raise _failed(peer, f"not done within {minutes:g} minutes") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await reading
-    if process.returncode != 0:
-        lines = output.decode(errors="replace").split("\n")
-        reason = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        raise _failed(peer, reason or f"exit code {process.returncode}")
-
-
-def _failed(peer: Peer, reason: str) -> ConfigError:
-    return ConfigError(
-        f"cannot install {peer.requirement} to measure beside Podium: {reason}. Check that pip "
-        f"reaches a package index, or leave the peers out with --no-peers"
-    )
+        return f"{command[0]}: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return f"not done within {LONGEST_INSTALLATION_SECONDS / 60:g} minutes"
+    if ended.returncode == 0:
+        return ""
+    lines = ended.stdout.decode(errors="replace").split("\n")
+    printed = [line.strip() for line in lines if line.strip()]
+    return printed[-1] if printed else f"exit code {ended.returncode}"

@@ -15,15 +15,14 @@ import math
 import random
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks.environment import OnProgress
-from benchmarks.report import Bar, Figures, machine
+from benchmarks.report import AT_MOST, Figures, machine
 from podium.conductors import ModelConductor, conductor_for_tier
 from podium.conductors.plan import PlanStream, parse, workflow_document, write
 from podium.conductors.prompt import examples
@@ -168,26 +167,15 @@ def conductor(plans: dict[str, str], speed: float, *, overlap: bool, speculate: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyFigures(Figures):
-    """What was measured; ratios are of medians."""
-
-    values: dict[str, Any]
-    bars: ClassVar = {
-        "first_call_share": Bar("≤", 0.35, float.__le__),
-        "end_ratio": Bar("≤", 0.8, float.__le__),
-        "easy_ttft_ratio": Bar("≤", 1.15, float.__le__),
-        "langgraph_end_ratio": Bar("≤", 1.0, float.__le__),
-    }
-
-    def document(self) -> dict[str, Any]:
-        """Return the figures."""
-        return self.values
+BARS: Final = {
+    "first_call_share": (AT_MOST, 0.35),
+    "end_ratio": (AT_MOST, 0.8),
+    "easy_ttft_ratio": (AT_MOST, 1.15),
+    "langgraph_end_ratio": (AT_MOST, 1.0),
+}
 
 
-async def measure_latency(
-    count: int, langgraph: Path | None, on_progress: OnProgress
-) -> LatencyFigures:
+async def measure_latency(count: int, langgraph: Path | None, on_progress: OnProgress) -> Figures:
     """Measure `count` plans of each form at each speed of a planner."""
     forms = {form: texts[:count] for form, texts in plans_by_form().items()}
     shares = {form: [first_call_share(text) for text in texts] for form, texts in forms.items()}
@@ -223,7 +211,7 @@ async def measure_latency(
         "easy_ttft_ratio": round(easy["podium, speculation"] / easy["direct"], 3),
         "langgraph_end_ratio": round(max(peer), 3) if peer else None,
     }
-    return LatencyFigures(values)
+    return Figures(values, BARS)
 
 
 async def measure_easy(count: int) -> dict[str, float]:

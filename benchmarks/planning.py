@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import dataclass
-from operator import ge, le
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, ClassVar, Final
+from typing import Any, Final, NamedTuple
 from urllib.request import Request, urlopen
 
-from benchmarks.report import Bar, Figures, machine
+from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
@@ -34,78 +32,56 @@ QUESTIONS: Final = (
     "What is 17 times 23?",
     "Name three rivers in Germany.",
 )
+BARS: Final = {
+    "prompt_tokens": (AT_MOST, 300),
+    "cached_share": (AT_LEAST, 0.8),
+    "decision_ms": (AT_MOST, 150),
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningFigures(Figures):
-    """Tokens and milliseconds of warm plans, the median over the questions after the first."""
+class Decision(NamedTuple):
+    """The milliseconds of one plan, those of reading the prompt, and the prompt's tokens."""
 
-    bars: ClassVar = {
-        "prompt_tokens": Bar("<=", 300, le),
-        "cached_share": Bar(">=", 0.8, ge),
-        "decision_ms": Bar("<=", 150, le),
-    }
-    model: str
-    prompt_tokens: int
-    cached_share: float
-    decision_ms: float
+    ms: float
     prefill_ms: float
-    cold_ms: float
-    load_average: float
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "cached_share": round(self.cached_share, 3),
-            "decision_ms": round(self.decision_ms, 1),
-            "prefill_ms": round(self.prefill_ms, 1),
-            "cold_ms": round(self.cold_ms, 1),
-            "model": self.model,
-            "load_average": round(self.load_average, 2),
-            **machine(),
-        }
+    tokens: int
+    cached_tokens: int
 
 
-async def measure_planning(model: Path) -> PlanningFigures:
+async def measure_planning(model: Path) -> Figures:
     """Ask for plans up to the end of their list of workers: one worker, or a workflow.
 
-    `prompt_tokens` are those beyond the question, whose words are counted as a token each.
-    `decision_ms` leaves out the time in which llama.cpp read what was not cached.
+    `prompt_tokens` are those beyond the question, whose words are counted as a token each; figures
+    are medians over the questions after the first. `decision_ms` leaves out the time in which
+    llama.cpp read what was not cached.
     """
     shared = shared_model(ModelSettings(path=str(model)))
     shared.acquire()
     load = os.getloadavg()[0]
     try:
         server = await shared.serving()
-        cold, *warm = [await asyncio.to_thread(_decide, server, q) for q in QUESTIONS]
+        decisions = [await asyncio.to_thread(_decide, server, q) for q in QUESTIONS]
     finally:
         await shared.release()
-    return PlanningFigures(
-        model=model.name,
-        prompt_tokens=max(
-            tokens - size
-            for (_, tokens, _, _), size in zip(
-                (cold, *warm), map(_question_tokens, QUESTIONS), strict=True
-            )
-        ),
-        cached_share=median(cached / tokens for _, tokens, cached, _ in warm),
-        decision_ms=median(seconds * 1000 - read for seconds, _, _, read in warm),
-        prefill_ms=median(read for *_, read in warm),
-        cold_ms=cold[0] * 1000,
-        load_average=load,
-    )
+    cold, *warm = decisions
+    beyond = (d.tokens - len(q.split()) for d, q in zip(decisions, QUESTIONS, strict=True))
+    document = {
+        "prompt_tokens": max(beyond),
+        "cached_share": round(median(d.cached_tokens / d.tokens for d in warm), 3),
+        "decision_ms": round(median(d.ms - d.prefill_ms for d in warm), 1),
+        "prefill_ms": round(median(d.prefill_ms for d in warm), 1),
+        "cold_ms": round(cold.ms, 1),
+        "model": model.name,
+        "load_average": round(load, 2),
+        **machine(),
+    }
+    return Figures(document, BARS)
 
 
-def _question_tokens(question: str) -> int:
-    """Return at least how many tokens a question has: its words."""
-    return len(question.split())
-
-
-def _decide(server: ModelServer, question: str) -> tuple[float, int, int, float]:
-    """Return the seconds, the tokens of the prompt, the cached ones, and ms of reading."""
+def _decide(server: ModelServer, question: str) -> Decision:
     context = PlanningContext(question=question, pool=POOL)
     messages = Prompt("compact", "grammar").messages(context)
-    body = {
+    body: dict[str, Any] = {
         "messages": [{"role": turn.role, "content": turn.text} for turn in messages],
         "grammar": plan.grammar(POOL, context.max_steps, subtask=question),
         "temperature": 0,
@@ -118,6 +94,6 @@ def _decide(server: ModelServer, question: str) -> tuple[float, int, int, float]
     started = perf_counter()
     with urlopen(request, timeout=120) as response:  # noqa: S310 - on loopback
         document = json.load(response)
-    seconds, timings = perf_counter() - started, document["timings"]
+    ms, timings = (perf_counter() - started) * 1000, document["timings"]
     tokens = document["usage"]["prompt_tokens"]
-    return seconds, tokens, timings["cache_n"], timings["prompt_ms"]
+    return Decision(ms, timings["prompt_ms"], tokens, timings["cache_n"])

@@ -1,4 +1,4 @@
-"""Bars, tables and the description of the machine, shared by the benchmarks' results."""
+"""Figures beside their bars, tables and the description of the machine."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import dataclass, field
+from operator import ge, le, lt
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,40 +16,44 @@ if TYPE_CHECKING:
 NONE_YET: Final = "Nothing was measured yet."
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A limit that a ratio must keep."""
+class Comparison(NamedTuple):
+    """How a figure is compared with its limit."""
 
     sign: str
-    limit: float
     holds: Callable[[float, float], bool]
 
-    def verdict(self, ratio: float | None) -> str:
-        """Say the limit and whether the ratio keeps it; nothing where it was not measured."""
-        if ratio is None:
-            return ""
-        return f"{self.sign} {self.limit:g}  {'met' if self.holds(ratio, self.limit) else 'MISSED'}"
+
+AT_MOST: Final = Comparison("<=", le)
+AT_LEAST: Final = Comparison(">=", ge)
+UNDER: Final = Comparison("<", lt)
 
 
+@dataclass(frozen=True, slots=True)
 class Figures:
-    """The results of a benchmark: a JSON document, and a table of it beside its bars."""
+    """A benchmark's results as JSON values, and the bars that some of them must keep."""
 
-    __slots__ = ()
-    bars: ClassVar[Mapping[str, Bar]] = {}
+    document: Mapping[str, Any]
+    bars: Mapping[str, tuple[Comparison, float]] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @property
+    def missed(self) -> list[str]:
+        """The names of the figures that miss their bars."""
+        return [name for name in self.bars if "MISSED" in self._verdict(name)]
 
     def as_json(self) -> str:
         """Return one line of JSON."""
-        return json.dumps(self.document())
+        return json.dumps(self.document)
 
     def as_table(self) -> Table:
-        """Return a table of every figure by its JSON key."""
-        document = self.document()
-        bars = {name: bar.verdict(document[name]) for name, bar in self.bars.items()}
-        rows = [(name, text, bars.get(name, "")) for name, text in _flatten(document)]
+        """Return a table of every figure by its JSON key, beside its bar."""
+        rows = [(name, text, self._verdict(name)) for name, text in _flatten(self.document)]
         return make_table("", ("figure", "measured", "bar"), rows)
+
+    def _verdict(self, name: str) -> str:
+        if name not in self.bars or self.document[name] is None:
+            return ""
+        (sign, holds), limit = self.bars[name]
+        return f"{sign} {limit:g}  {'met' if holds(self.document[name], limit) else 'MISSED'}"
 
 
 def _flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
 import resource
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from benchmarks.capacity import database
-from benchmarks.capacity.report import ONE_REPLICA, Capacity, Database, Memory, Row
+from benchmarks.capacity.report import ONE_REPLICA, REPLICAS
 from benchmarks.environment import OnProgress
 from benchmarks.load_client import Call, LoadResult, connect, run_load
 from benchmarks.postgres import programs, running_postgres
@@ -27,6 +26,7 @@ from benchmarks.processes import (
     run_on_fast_loop,
     upstream_process,
 )
+from benchmarks.report import machine
 from benchmarks.server import once_idle
 from benchmarks.upstream import MODEL, WHOLE, Upstream
 from podium.core.errors import ConfigError
@@ -35,6 +35,9 @@ PROC: Final = Path("/proc")
 
 MAX_IN_FLIGHT: Final = 5000
 """More than any measurement uses, so that no request waits."""
+
+IN_FLIGHT: Final = 32
+"""Requests in flight for each process."""
 
 THREE_STEPS: Final = {
     "steps": [
@@ -60,43 +63,18 @@ price = {{ input = 1.0, output = 1.0 }}
 limits = {{ concurrency = {MAX_IN_FLIGHT} }}"""
 
 
-def family(process: int) -> Iterator[int]:
-    """Return the process and its living descendants."""
-    yield process
-    for thread in (PROC / str(process) / "task").glob("*/children"):
-        try:
-            children = thread.read_text("ascii").split()
-        except OSError:
-            continue  # the thread has ended meanwhile
-        for child in children:
-            yield from family(int(child))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityExtent:
+    """Seconds of each load and of its warm-up, runs in flight, and seconds of pgbench."""
+
+    seconds: float
+    first_seconds: float
+    held: int
+    database_seconds: int
 
 
-def family_cpu_seconds(process: int) -> float:
-    """Return their CPU seconds."""
-    return sum(map(_cpu_seconds, family(process)))
-
-
-def _cpu_seconds(process: int) -> float:
-    try:
-        return cpu_seconds(process)
-    except ConfigError:
-        return 0.0  # it has ended meanwhile
-
-
-def family_memory_bytes(process: int) -> int:
-    """Return their memory; shared pages count once."""
-    return sum(map(_memory_bytes, family(process)))
-
-
-def _memory_bytes(process: int) -> int:
-    try:
-        lines = (PROC / str(process) / "smaps_rollup").read_text("ascii").splitlines()
-    except OSError as error:
-        raise ConfigError(
-            f"the memory of process {process} cannot be read: {error.strerror}; measure on Linux"
-        ) from error
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+USUAL: Final = CapacityExtent(seconds=8.0, first_seconds=2.0, held=1000, database_seconds=10)
+QUICK: Final = CapacityExtent(seconds=0.4, first_seconds=0.1, held=40, database_seconds=1)
 
 
 class Load(NamedTuple):
@@ -114,8 +92,7 @@ LOADS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ServerGroup:
+class ServerGroup(NamedTuple):
     """A number of replicas with a number of processes each; over SQLite without `url`."""
 
     name: str
@@ -134,14 +111,47 @@ def server_groups(workers: int, replicas: int, url: str | None) -> list[ServerGr
     found = [ServerGroup("one process"), ServerGroup("one machine", workers=workers)]
     if url is not None:
         found.append(ServerGroup(ONE_REPLICA, url=url))
-        found.append(ServerGroup("replicas over Postgres", replicas=replicas, url=url))
+        found.append(ServerGroup(REPLICAS, replicas=replicas, url=url))
     return found
+
+
+def family(process: int) -> Iterator[int]:
+    """Return the process and its living descendants."""
+    yield process
+    for thread in (PROC / str(process) / "task").glob("*/children"):
+        try:
+            children = thread.read_text("ascii").split()
+        except OSError:
+            continue  # the thread has ended meanwhile
+        for child in children:
+            yield from family(int(child))
+
+
+def family_cpu_seconds(process: int) -> float:
+    """Return their CPU seconds."""
+    total = 0.0
+    for member in family(process):
+        try:
+            total += cpu_seconds(member)
+        except ConfigError:
+            continue  # it has ended meanwhile
+    return total
+
+
+def family_memory_bytes(process: int) -> int:
+    """Return their memory; shared pages count once."""
+    total = 0
+    for member in family(process):
+        lines = (PROC / str(member) / "smaps_rollup").read_text("ascii").splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return 1024 * total
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """The servers of a group, ready."""
 
+    group: ServerGroup
     servers: Sequence[Started]
 
     @property
@@ -154,15 +164,12 @@ class Running:
         """Memory of all their processes."""
         return sum(family_memory_bytes(server.process.pid) for server in self.servers)
 
-    async def run_load(self, load: Load, group: ServerGroup, seconds: float) -> LoadResult:
+    async def run_load(self, load: Load, seconds: float) -> LoadResult:
         """Keep every process busy, all servers at once."""
-        clients = IN_FLIGHT * group.workers
-        results = await asyncio.gather(
-            *(
-                run_load(Call(server.port, load.model), in_flight=clients, seconds=seconds)
-                for server in self.servers
-            )
-        )
+        calls = [Call(server.port, load.model) for server in self.servers]
+        clients = IN_FLIGHT * self.group.workers
+        loads = (run_load(call, in_flight=clients, seconds=seconds) for call in calls)
+        results = await asyncio.gather(*loads)
         return LoadResult(sum(one.requests for one in results), max(one.seconds for one in results))
 
 
@@ -180,118 +187,79 @@ async def running(group: ServerGroup, upstream: int, directory: Path) -> AsyncIt
             (home / "three-steps.json").write_text(json.dumps(THREE_STEPS), "utf-8")
             process = podium_process(home, "--workers", str(group.workers), text=text)
             servers.append(await stack.enter_async_context(process))
-        yield Running(servers)
+        yield Running(group, servers)
 
 
 LONGEST_WAIT_SECONDS: Final = 60.0
-FIRST: Final = 32
-"""Warm-up requests."""
 
 
 class HoldingUpstream:
-    """An upstream that holds its answers until released; `asked` counts requests."""
+    """An upstream that holds its answers while `holds`; `waiting` are the connections."""
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-        self._waiting: list[Callable[[], None]] = []
+        self.holds = False
+        self.waiting: list[Upstream] = []
         self._changed = asyncio.Event()
 
     def connect(self) -> Upstream:
         """Return the protocol of a new connection."""
-        return _HoldingConnection(self)
+        holder = self
 
-    def take(self, answer: Callable[[], None]) -> None:
-        """Count a request and answer it now or later."""
-        self.asked += 1
-        self._changed.set()
-        if self.may_answer.is_set():
-            answer()
-        else:
-            self._waiting.append(answer)
+        class Connection(Upstream):
+            def answer(self, body: bytes) -> None:
+                if not holder.holds:
+                    self.send((WHOLE,), 0)
+                    return
+                holder.waiting.append(self)
+                holder._changed.set()
 
-    def release(self) -> None:
-        """Answer all requests from now on."""
-        self.may_answer.set()
-        for answer in self._waiting:
-            answer()
+        return Connection()
 
     async def until_asked(self, count: int) -> None:
-        """Wait until it was asked that often."""
+        """Wait until so many requests are held."""
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
-                while self.asked < count:
+                while len(self.waiting) < count:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as error:
             raise ConfigError(
-                f"{self.asked} of {count} requests reached the worker within "
+                f"{len(self.waiting)} of {count} requests reached the worker within "
                 f"{LONGEST_WAIT_SECONDS:g} s; let a process open more files (ulimit -n)"
             ) from error
 
 
-class _HoldingConnection(Upstream):
-    def __init__(self, upstream: HoldingUpstream) -> None:
-        super().__init__()
-        self._upstream = upstream
-
-    def answer(self, body: bytes) -> None:
-        self._upstream.take(lambda: self.send((WHOLE,), 0))
-
-
-async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
+async def memory_in_flight(load: Load, count: int, directory: Path) -> dict[str, int]:
     """Return a process's memory before, and with that many requests in flight."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two connections for each run
     upstream = HoldingUpstream()
     loop = asyncio.get_running_loop()
-    async with (
-        await loop.create_server(upstream.connect, "127.0.0.1", 0, backlog=4096) as listening,
-        running(ServerGroup("one process"), _port(listening), directory) as servers,
-    ):
-        call = Call(servers.servers[0].port, load.model)
-        await asyncio.gather(*(_ask(call) for _ in range(FIRST)))
-        before, asked = servers.memory_bytes, upstream.asked
-        upstream.may_answer.clear()
-        asking = [asyncio.create_task(_ask(call)) for _ in range(count)]
-        try:
-            await upstream.until_asked(asked + count)
-            held = servers.memory_bytes
-            upstream.release()
-            await asyncio.gather(*asking)
-        finally:
-            for task in asking:
-                task.cancel()
-    return Memory(idle_bytes=before, in_flight=count, held_bytes=held)
+    async with await loop.create_server(upstream.connect, "127.0.0.1", 0, backlog=4096) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with running(ServerGroup("one process"), port, directory) as servers:
 
+            async def ask() -> None:
+                call = Call(servers.servers[0].port, load.model)
+                async with connect(call.port) as connection:
+                    await connection.whole(call.request(stream=False))
 
-def _port(server: asyncio.Server) -> int:
-    port: int = server.sockets[0].getsockname()[1]
-    return port
-
-
-async def _ask(call: Call) -> None:
-    async with connect(call.port) as connection:
-        await connection.whole(call.request(stream=False))
-
-
-IN_FLIGHT: Final = 32
-"""Requests in flight for each process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityExtent:
-    """Seconds of each load and of its warm-up, runs in flight, and seconds of pgbench."""
-
-    seconds: float
-    first_seconds: float
-    held: int
-    database_seconds: int
-
-
-USUAL: Final = CapacityExtent(seconds=8.0, first_seconds=2.0, held=1000, database_seconds=10)
-QUICK: Final = CapacityExtent(seconds=0.4, first_seconds=0.1, held=40, database_seconds=1)
+            await asyncio.gather(*(ask() for _ in range(IN_FLIGHT)))
+            before, upstream.holds = servers.memory_bytes, True
+            async with asyncio.TaskGroup() as group:
+                for _ in range(count):
+                    group.create_task(ask())
+                await upstream.until_asked(count)
+                held, upstream.holds = servers.memory_bytes, False
+                for connection in upstream.waiting:
+                    connection.send((WHOLE,), 0)
+    per_run = round((held - before) / count)
+    return {
+        "idle_bytes": before,
+        "in_flight": count,
+        "held_bytes": held,
+        "per_run_bytes": per_run,
+    }
 
 
 async def measure_capacity(
@@ -301,7 +269,7 @@ async def measure_capacity(
     replicas: int,
     loads: Sequence[Load] = LOADS,
     on_progress: OnProgress,
-) -> Capacity:
+) -> dict[str, Any]:
     """Measure one process, `workers` processes, and one and `replicas` replicas.
 
     Replicas need a Postgres on this machine and are left out without one.
@@ -317,18 +285,18 @@ async def measure_capacity(
 
 
 async def _measure(
-    places: Sequence[ServerGroup],
+    groups: Sequence[ServerGroup],
     loads: Sequence[Load],
     url: str | None,
     extent: CapacityExtent,
     on_progress: OnProgress,
-) -> Capacity:
+) -> dict[str, Any]:
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
         rows = []
-        for group in places:
+        for group in groups:
             for load in loads:
                 on_progress(f"{group.name}: {load.name} …")
                 home = directory / f"{group.name}-{load.steps}".replace(" ", "-")
@@ -339,52 +307,53 @@ async def _measure(
         if url is not None:
             on_progress("what Postgres itself can do …")
             commits = await database.commits_per_second(url, extent.database_seconds)
-    return Capacity(
-        rows=rows,
-        memory=memory,
-        commits_per_second=commits,
-        cpus=os.cpu_count() or 1,
-        python=platform.python_version(),
-        load_average=round(load_before, 2),
-        quick=extent == QUICK,
-    )
+    return {
+        "rows": rows,
+        "memory": memory,
+        "commits_per_second": commits,
+        **machine(),
+        "load_average": round(load_before, 2),
+        "quick": extent == QUICK,
+    }
 
 
 async def _row(
     group: ServerGroup, load: Load, upstream: int, home: Path, extent: CapacityExtent
-) -> Row:
-    url, made = group.url, None
+) -> dict[str, Any]:
+    """Return requests a second and CPU milliseconds for each, and what one made Postgres do."""
+    url = group.url
     before = None if url is None else await database.read_counters(url)
     async with running(group, upstream, home) as servers:
-        first = await servers.run_load(load, group, extent.first_seconds)
+        first = await servers.run_load(load, extent.first_seconds)
         await once_idle(servers)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
-        flooded = await servers.run_load(load, group, extent.seconds)
+        flooded = await servers.run_load(load, extent.seconds)
         open_connections = 0 if url is None else await database.connections(url)
         cpu = await once_idle(servers) - cpu
         theirs = await _database_cpu(url) - theirs
+    made = None
     if url is not None and before is not None:
         await database.left_alone(url)
         after, requests = await database.read_counters(url), first.requests + flooded.requests
         commits, rows, wal = ((a - b) / requests for a, b in zip(after, before, strict=True))
-        made = Database(
-            commits=round(commits, 2),
-            rows=round(rows, 2),
-            wal_bytes=round(wal),
-            cpu_ms=round(theirs / flooded.requests * 1000, 3),
-            connections=open_connections,
-        )
-    return Row(
-        group=group.name,
-        load=load.name,
-        steps=load.steps,
-        replicas=group.replicas,
-        processes=group.processes,
-        in_flight=IN_FLIGHT * group.processes,
-        per_second=round(flooded.per_second, 1),
-        cpu_ms=round(cpu / flooded.requests * 1000, 3),
-        database=made,
-    )
+        made = {
+            "commits": round(commits, 2),
+            "rows": round(rows, 2),
+            "wal_bytes": round(wal),
+            "cpu_ms": round(theirs / flooded.requests * 1000, 3),
+            "connections": open_connections,
+        }
+    return {
+        "group": group.name,
+        "load": load.name,
+        "steps": load.steps,
+        "replicas": group.replicas,
+        "processes": group.processes,
+        "in_flight": IN_FLIGHT * group.processes,
+        "per_second": round(flooded.per_second, 1),
+        "cpu_ms": round(cpu / flooded.requests * 1000, 3),
+        "database": made,
+    }
 
 
 async def _database_cpu(url: str | None) -> float:

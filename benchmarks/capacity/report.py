@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from benchmarks.report import NONE_YET, Figures, make_table, markdown_row
+from benchmarks.report import NONE_YET, markdown_row
 from podium._util.files import replace_parts
 from podium.store.sql.database import CONNECTIONS
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _MADE: Final = "made by python -m benchmarks.capacity.report, not by hand"
 
@@ -43,67 +39,10 @@ DERIVED: Final = ("for each second", *(f"{rate:,} requests" for rate in RATES))
 Document = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Database:
-    """What one request made Postgres do on average, and open connections."""
-
-    commits: float
-    rows: float
-    wal_bytes: float
-    cpu_ms: float
-    connections: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A server group under a load: requests a second, and CPU milliseconds for each."""
-
-    group: str
-    load: str
-    steps: int
-    replicas: int
-    processes: int
-    in_flight: int
-    per_second: float
-    cpu_ms: float
-    database: Database | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Memory of a process when idle, and with runs in flight."""
-
-    idle_bytes: int
-    in_flight: int
-    held_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity(Figures):
-    """All results. Rows over Postgres and `commits_per_second` are missing where there is none."""
-
-    rows: Sequence[Row]
-    memory: Memory
-    commits_per_second: float | None
-    cpus: int
-    python: str
-    load_average: float
-    quick: bool
-
-    def document(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        memory = self.memory
-        per_run = round((memory.held_bytes - memory.idle_bytes) / memory.in_flight)
-        return {**asdict(self), "memory": {**asdict(memory), "per_run_bytes": per_run}}
-
-    def as_table(self) -> Table:
-        """Return a table."""
-        document = self.document()
-        every = [HEADINGS, *map(_cells, document["rows"])]
-        headings, *rows = [(f"{c[0]} {c[1]}".strip(), c[3], c[4], c[5], c[8], c[9]) for c in every]
-        table = make_table("", headings, rows)
-        table.caption = "\n".join(_sentences(document))
-        return table
+def as_text(document: Document) -> str:
+    """Return what was measured as a Markdown table and sentences."""
+    measured = _markdown(HEADINGS, map(_cells, document["rows"]), texts=2)
+    return "\n".join((*measured, "", *_sentences(document)))
 
 
 def _cells(row: Document) -> list[str]:
@@ -147,8 +86,7 @@ def updated(page: str, results: Path) -> str:
     parts = dict.fromkeys(("measured", "derived"), NONE_YET)
     if results.is_file():
         document = json.loads(results.read_text("utf-8"))
-        measured = _markdown(HEADINGS, map(_cells, document["rows"]), texts=2)
-        parts["measured"] = "\n".join((*measured, "", *_sentences(document)))
+        parts["measured"] = as_text(document)
         parts["derived"] = "\n".join(_derived(document))
     return replace_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,6 @@ HEADINGS: Final = (
     *("part", "runs", "lost", "stuck", "answered"),
     *("usage", "repeated", "overruns", "s"),
 )
-COLUMNS: Final = "{:<15} {:>7} {:>4} {:>5} {:>8} {:>5} {:>8} {:>8} {:>4}  {}"
-"""A line of text that fits 80 columns."""
-
 _RULE: Final = ("---", *["--:"] * 8, "---")
 Figure = int | float | str | None
 
@@ -134,25 +131,9 @@ class ChaosFigures:
             **machine(),
         }
 
-    def as_json(self) -> str:
-        """Return the figures as one line of JSON."""
-        return json.dumps(self.document())
-
     def as_text(self) -> str:
-        """Return the figures as text, a line for each row."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield "what held while things broke" + (" (quick)" if self.quick else "")
-        yield ""
-        yield COLUMNS.format(*HEADINGS, "holds")
-        verdicts = [(row, "yes" if row.holds else "NO") for row in self.parts]
-        for row, verdict in (*verdicts, *((row, "beside") for row in self.peers)):
-            if row.not_tried:  # in one piece, as it contains commands to copy
-                yield f"{row.name:<15} not tried: {row.not_tried}"
-            else:
-                yield COLUMNS.format(*_cells(row), verdict)
-                yield from (f"    {words}" for words in (*row.broken, row.note) if words)
+        """Return the figures as a Markdown table, with a sentence under it."""
+        return figures_text(self.document())
 
 
 def _merge(before: Iterable[Mapping[str, Any]], now: Iterable[ChaosRow]) -> tuple[ChaosRow, ...]:
@@ -167,9 +148,11 @@ def updated(page: str, results: Path) -> str:
 
 def figures_of(results: Path) -> str:
     """Return the results of that file as a Markdown table."""
-    if not results.is_file():
-        return NONE_YET
-    document = json.loads(results.read_text("utf-8"))
+    return figures_text(json.loads(results.read_text("utf-8"))) if results.is_file() else NONE_YET
+
+
+def figures_text(document: Mapping[str, Any]) -> str:
+    """Return the table of a document's rows, and what it was measured with."""
     rows = map(row_of, (*document["parts"], *document["peers"]))
     untried = ", ".join(document["not_tried"])
     of = "a tenth of everything" if document["quick"] else "everything"

@@ -106,7 +106,6 @@ def _fuzz_figures(name: str, row: FuzzRow) -> dict[str, int | float | str | None
         f"{name}_per_second": round(row.per_second, 1),
         f"{name}_findings": len(row.findings),
         f"{name}_corpus": row.corpus,
-        f"{name}_covered": row.covered,
         f"{name}_slowest_growth": None if growth is None else round(growth, 2),
     }
 

@@ -77,7 +77,7 @@ async def measure_wire(
     tried.
     """
     python = litellm if is_quick else await litellm_python(litellm, on_progress, install)
-    version = await litellm_version(python) if python is not None else None
+    version = litellm_version(python) if python is not None else None
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
         ours = await _through("peer", podium, "podium-mini", requests, seed, directory)

@@ -33,15 +33,14 @@ class Finding(NamedTuple):
 class FuzzRow:
     """One campaign.
 
-    `corpus` counts inputs that took new paths, `covered` the edges. `slowest_growth` is the largest
-    cost of doubling the length.
+    `corpus` counts inputs with a new outcome. `slowest_growth` is the largest cost of doubling the
+    length.
     """
 
     inputs: int
     seconds: float
     findings: tuple[Finding, ...] = ()
     corpus: int = 0
-    covered: int = 0
     slowest_growth: float | None = None
 
     @property
@@ -95,13 +94,12 @@ def _share(campaign: Callable[..., FuzzRow], count: int, seed: int, processes: i
 
 
 def combine(rows: Sequence[FuzzRow], seconds: float) -> FuzzRow:
-    """Combine the rows of several processes; of coverage, the largest counts."""
+    """Combine the rows of several processes; of corpora, the largest counts."""
     growths = [row.slowest_growth for row in rows if row.slowest_growth is not None]
     return FuzzRow(
         inputs=sum(row.inputs for row in rows),
         seconds=seconds,
         findings=tuple(finding for row in rows for finding in row.findings)[:MAX_FINDINGS],
         corpus=max(row.corpus for row in rows),
-        covered=max(row.covered for row in rows),
         slowest_growth=max(growths, default=None),
     )

@@ -1,7 +1,7 @@
-"""Fuzz the plan parser with mutated plans, guided by coverage.
+"""Fuzz the plan parser with mutated plans.
 
 Whatever the text: `parse` raises only `MalformedPlan`; a returned workflow is valid for the pool
-and survives writing and parsing again; time is linear in the text. Texts that take a new path join
+and survives writing and parsing again; time is linear in the text. Texts with a new outcome join
 the corpus. `plans.json` holds the texts and tokens that mutations begin from.
 """
 
@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import chain
-from pathlib import Path
 from random import Random
-from types import CodeType, FrameType
 from typing import Any, Final
 
-import podium.conductors.plan
 from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
 from podium.conductors.plan import parse, write, write_acceptance
 from podium.core.errors import MalformedPlan
@@ -89,41 +84,6 @@ def mutated(text: str, other: str, chance: Random) -> str:
     return text[:LONGEST]
 
 
-class Coverage:
-    """The edges seen so far in the modules of a directory, from line to line."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._edges: set[tuple[CodeType, int, int]] = set()
-
-    def __len__(self) -> int:
-        return len(self._edges)
-
-    def is_new(self, call: Callable[[], object]) -> bool:
-        """Call, and return whether it took a new edge. Exceptions of the call pass through."""
-        count, before = len(self._edges), sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            call()
-        finally:
-            sys.settrace(before)
-        return len(self._edges) > count
-
-    def _trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        code, last = frame.f_code, 0
-        if not code.co_filename.startswith(self._directory):
-            return None
-
-        def trace_line(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
-            nonlocal last
-            self._edges.add((code, last, frame.f_lineno))
-            last = frame.f_lineno
-            return trace_line
-
-        return trace_line
-
-
-TRACED_SHARE: Final = 1 / 50
 PLAN_PARTS: Final = frozenset({"model_id", "subtasks", "access_list", "steps", "plan"})
 LONGEST_REASON: Final = 400
 
@@ -183,15 +143,12 @@ class PlanCampaign:
     corpus: list[str] = field(default_factory=lambda: list(SEEDS))
     endings: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
-    coverage: Coverage = field(
-        default_factory=lambda: Coverage(str(Path(podium.conductors.plan.__file__).parent))
-    )
     texts: int = 0
 
     def run(self, count: int, ends_at: float) -> None:
         """Parse that many texts, or as many as time allows."""
         for text in SEEDS:
-            self._read(text, READINGS[0], traced=True)
+            self._read(text, READINGS[0])
         chance, corpus = self.chance, self.corpus
         while self.texts < count and len(self.findings) < MAX_FINDINGS:
             if not self.texts % 64 and time.perf_counter() > ends_at:
@@ -200,9 +157,9 @@ class PlanCampaign:
             position = int(chance.random() ** 0.5 * len(corpus))
             text = mutated(corpus[position], corpus[int(chance.random() * len(corpus))], chance)
             reading = READINGS[int(chance.random() * len(READINGS))]
-            self._read(text, reading, traced=chance.random() < TRACED_SHARE)
+            self._read(text, reading)
 
-    def _read(self, text: str, reading: Reading, *, traced: bool) -> None:
+    def _read(self, text: str, reading: Reading) -> None:
         self.texts += 1
         allowed = SECONDS_ALLOWED + len(text) * SECONDS_A_CHARACTER
         began = time.perf_counter()
@@ -216,10 +173,9 @@ class PlanCampaign:
             if seconds > allowed:
                 broken = f"{len(text)} characters took {seconds * 1000:.1f} ms"
                 self.findings.append(Finding(broken, repr(text)))
-        if ending not in self.endings or traced:
+        if ending not in self.endings:
             self.endings.add(ending)
-            if self.coverage.is_new(lambda: reading(text)):
-                self.corpus.append(text)
+            self.corpus.append(text)
 
     def slowest_growth(self, families: int, ends_at: float) -> float:
         """Return the largest cost of doubling a repetitive text."""
@@ -259,7 +215,6 @@ def campaign(count: int, seconds: float, seed: int) -> FuzzRow:
         seconds=time.perf_counter() - began,
         findings=tuple(one.findings),
         corpus=len(one.corpus),
-        covered=len(one.coverage),
         slowest_growth=slowest,
     )
 

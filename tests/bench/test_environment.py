@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.environment import LANGGRAPH, MARKER, Command, install_commands, prepare, python_in
-from podium.core.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError
 
 
 class Installer:
@@ -99,39 +98,6 @@ async def test_an_installer_without_words_is_named_all_the_same(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         await prepare(LANGGRAPH, said.append, lambda directory, requirement: (command,))
-
-
-async def test_a_cancelled_installation_leaves_no_process_and_no_lock(
-    podium_home: Path, installer: Installer, said: list[str]
-) -> None:
-    begun = podium_home / "begun"
-    endless = (
-        "import os, pathlib, time\n"
-        f"path = pathlib.Path({str(begun)!r})\n"
-        "path.with_suffix('.part').write_text(str(os.getpid()))\n"
-        "path.with_suffix('.part').rename(path)\n"
-        "time.sleep(60)"
-    )
-    making = asyncio.create_task(
-        prepare(LANGGRAPH, said.append, Installer(podium_home / "notes", endless))
-    )
-    async with asyncio.timeout(20):
-        while not begun.exists():
-            await asyncio.sleep(0.01)
-        making.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await making
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(begun.read_text()), 0)
-        await prepare(LANGGRAPH, said.append, installer)
-
-
-async def test_a_cache_that_cannot_be_written_is_named(
-    podium_home: Path, installer: Installer, said: list[str]
-) -> None:
-    (podium_home / "cache").write_text("a file where a directory should be")
-    with pytest.raises(StoreError, match="cannot write to"):
-        await prepare(LANGGRAPH, said.append, installer)
 
 
 def test_the_environment_is_made_by_this_python_and_filled_by_its_own_pip(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,7 +21,7 @@ from benchmarks.fuzz import (
     histories,
     plans,
 )
-from benchmarks.fuzz.plans import LONGEST, SEEDS, Coverage, mutated
+from benchmarks.fuzz.plans import LONGEST, SEEDS, mutated
 from benchmarks.fuzz.requests import BODIES, MAX_BYTES, Sent, damaged, sent
 from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
 from podium.conductors.plan import ParsedPlan, parse
@@ -45,7 +43,6 @@ def test_thousands_of_odd_plans_are_survived_in_linear_time() -> None:
     assert row.findings == ()
     assert row.inputs == 2500
     assert row.corpus > len(SEEDS)
-    assert row.covered > 300
     assert row.slowest_growth is not None
     assert row.slowest_growth <= plans.GROWTH_ALLOWED
 
@@ -142,23 +139,6 @@ def test_an_error_that_says_too_much_or_cannot_be_written_is_found(
     assert one.findings
 
 
-def maze(text: str) -> int:
-    if text.startswith("p"):
-        if "q" in text:
-            return 2
-        return 1
-    return 0
-
-
-def test_coverage_tells_a_way_that_is_new() -> None:
-    coverage = Coverage(str(Path(__file__).parent))
-    assert coverage.is_new(partial(maze, "a"))
-    assert not coverage.is_new(partial(maze, "b"))
-    assert coverage.is_new(partial(maze, "p"))
-    assert coverage.is_new(partial(maze, "pq"))
-    assert not coverage.is_new(partial(maze, "pqr"))
-
-
 def test_mutations_are_repeatable_and_bounded() -> None:
     def some(seed: int) -> list[str]:
         chance = Random(seed)
@@ -171,11 +151,11 @@ def test_mutations_are_repeatable_and_bounded() -> None:
 
 def test_rows_of_processes_come_together() -> None:
     rows = [
-        FuzzRow(inputs=10, seconds=1.0, corpus=5, covered=7, slowest_growth=2.0),
-        FuzzRow(inputs=20, seconds=2.0, findings=(Finding("x", "y"),), covered=9),
+        FuzzRow(inputs=10, seconds=1.0, corpus=5, slowest_growth=2.0),
+        FuzzRow(inputs=20, seconds=2.0, findings=(Finding("x", "y"),), corpus=3),
     ]
     row = combine(rows, 2.0)
-    assert (row.inputs, row.corpus, row.covered, row.slowest_growth) == (30, 5, 9, 2.0)
+    assert (row.inputs, row.corpus, row.slowest_growth) == (30, 5, 2.0)
     assert row.per_second == 15
     assert len(row.findings) == 1
     assert str(row.findings[0]) == "x: y"

@@ -118,7 +118,7 @@ async def test_a_python_that_was_given_is_taken_as_it_is(fake_litellm: Path) -> 
         raise AssertionError("nothing is to be installed")
 
     assert await litellm_python(fake_litellm, pytest.fail, install) == fake_litellm
-    assert await litellm_version(fake_litellm) == "9.9"
+    assert litellm_version(fake_litellm) == "9.9"
 
 
 @pytest.mark.usefixtures("podium_home")
@@ -136,11 +136,11 @@ async def test_where_the_proxy_cannot_be_installed_it_is_said_how_to_and_podium_
     assert "--litellm" in said[-1]
 
 
-async def test_a_python_without_the_proxy_is_an_error_that_says_how_to_install_it() -> None:
+def test_a_python_without_the_proxy_is_an_error_that_says_how_to_install_it() -> None:
     with pytest.raises(ConfigError, match=r"has no LiteLLM.*pip install 'litellm\[proxy\]'"):
-        await litellm_version(Path(sys.executable))
+        litellm_version(Path(sys.executable))
 
 
-async def test_what_is_no_python_at_all_is_named() -> None:
+def test_what_is_no_python_at_all_is_named() -> None:
     with pytest.raises(ConfigError, match="/no/such/python is not a Python that runs"):
-        await litellm_version(Path("/no/such/python"))
+        litellm_version(Path("/no/such/python"))

@@ -55,13 +55,13 @@ def test_the_command_prints_text_and_last_one_line_of_json(
     assert [part["name"] for part in document["parts"]] == ["faults", "overlap", "fuzz"]
     assert (document["runs"], document["lost"], document["seed"]) == (6, 0, 3)
     assert json.loads(output.read_text("utf-8")) == document
-    assert result.stdout.index("what held") < result.stdout.index('{"runs"')
+    assert result.stdout.index("| part |") < result.stdout.index('{"runs"')
 
 
 def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "QUICK", TINY)
     monkeypatch.setenv("PATH", "")
-    words = ["chaos", "--quick", "--part", "peer", "--litellm", "/no/such/python", "--json"]
+    words = ["chaos", "--quick", "--part", "peer", "--litellm", "/no/such/python"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 1
     document = json.loads(result.stdout.splitlines()[-1])
@@ -81,7 +81,7 @@ def test_a_part_that_cannot_be_tried_here_breaks_no_promise_and_says_what_it_nee
     result = CliRunner().invoke(app, ["chaos", "--quick", "--part", "replicas"])
     assert result.exit_code == 0, result.output
     text, document = result.stdout, json.loads(result.stdout.splitlines()[-1])
-    assert "replicas        not tried: needs the extra postgres (" in text
+    assert "not tried: needs the extra postgres (" in text
     assert "[postgres]'" in text, "the command can be copied as it stands"
     assert document["holds"] is True
     assert document["not_tried"] == ["replicas"]

@@ -38,7 +38,7 @@ def test_the_line_of_json_has_the_sums_and_the_lowest_share() -> None:
         peers=[ChaosRow(name="LiteLLM", runs=100, lost=50, answered_share=0.5)],
         seed=7,
     )
-    document = json.loads(figures.as_json())
+    document = json.loads(json.dumps(figures.document()))
     assert (document["runs"], document["lost"], document["answered_share"]) == (120, 2, 0.995)
     for name in ("stuck", "usage_mismatch", "repeated_steps", "budget_overruns"):
         assert document[name] == 0
@@ -74,30 +74,19 @@ def test_a_part_that_is_run_again_by_itself_stands_beside_the_others() -> None:
     assert again.beside({**before, "quick": True}) == again
 
 
-def test_each_row_is_a_line_of_80_columns_with_its_words_under_it() -> None:
-    large = replace(ROW, name="LiteLLM 1.83.14", runs=200_000, answered_share=1.0, seconds=1_234)
+def test_each_row_is_a_line_of_the_table_with_what_broke() -> None:
     rows = [ROW, replace(ROW, name="soak", broken=("files grew", "tasks grew"))]
-    figures = ChaosFigures(parts=rows, peers=[large])
-    title, _, head, *lines = figures.as_text().splitlines()
-    assert title == "what held while things broke"
-    assert head.split() == [
-        *("part", "runs", "lost", "stuck", "answered", "usage", "repeated", "overruns"),
-        *("s", "holds"),
-    ]
-    faults, note, soak, *said, peer, beside = lines
-    assert faults.split() == ["faults", "100", "0", "0", "99.50%", "0", "0", "0", "2", "yes"]
-    assert note == beside == "    all well"
-    assert soak.endswith("  NO")
-    assert said == ["    files grew", "    tasks grew", "    all well"]
-    assert peer.split()[:3] == ["LiteLLM", "1.83.14", "200,000"]
-    assert peer.endswith("  beside")
-    assert max(map(len, (head, *lines))) == 80
-    assert soak.index(" 0 ") + 1 == head.index("lost") + len("lost") - 1
+    figures = ChaosFigures(parts=rows, peers=[replace(ROW, name="LiteLLM 1.83.14", runs=200_000)])
+    head, _, faults, soak, peer, _, last = figures.as_text().splitlines()
+    assert head.startswith("| part | runs | lost | stuck | answered | usage | repeated | overruns")
+    assert faults == "| faults | 100 | 0 | 0 | 99.50% | 0 | 0 | 0 | 2 | all well |"
+    assert soak.endswith("| files grew; tasks grew; all well |")
+    assert peer.startswith("| LiteLLM 1.83.14 | 200,000 |")
+    assert last.endswith("Every promise held: NO.")
 
 
 def test_why_a_part_was_not_tried_is_printed_to_the_letter() -> None:
     command = "/a/rather/long/place/python -m pip install -e '/a/rather/long/place[postgres]'"
     remedy = f"needs the extra postgres ({command})"
     figures = ChaosFigures(parts=[ChaosRow(name="replicas", runs=0, not_tried=remedy)])
-    last = figures.as_text().splitlines()[-1]
-    assert last == f"replicas        not tried: {remedy}"
+    assert f" not tried: {remedy} |" in figures.as_text()

@@ -53,7 +53,7 @@ async def test_a_quick_look_says_that_the_proxy_was_not_tried(
         1, seed=1, litellm=None, on_progress=pytest.fail, is_quick=True
     )
     text = ChaosFigures(parts=[ours], peers=[proxy]).as_text()
-    assert "LiteLLM         not tried: --quick makes no environment for it; --litellm" in text
+    assert "not tried: --quick makes no environment for it; --litellm" in text
 
 
 def test_an_answer_is_right_only_to_the_letter_and_the_token() -> None:
