@@ -24,7 +24,7 @@ from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, post
 from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.server import PATHS, RESPONSES
+from benchmarks.fuzz.server import CHAT, MESSAGES, PATHS, RESPONSES
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.config import ServerSettings
@@ -53,6 +53,7 @@ from podium.workers import Http
 from podium.workers.anthropic import AnthropicWorker
 from podium.workers.chat import CompatibleWorker
 from podium.workers.endpoints import Endpoint
+from podium.workers.hosted import HostedWorker
 from podium.workers.openai import ResponsesWorker
 from podium.workers.scripted import ScriptedWorker
 
@@ -69,9 +70,11 @@ MODELS: Final = ("podium-ultra", "podium-ultra", "podium", "solver")
 _CLIENT: Final = WorkerProfile(
     name="client", provider="vllm", capabilities=frozenset({"tools", "sampling"})
 )
-CLIENTS: Final = {
-    path: kind(_CLIENT, Endpoint("http://podium.test"), Http())
-    for path, kind in zip(PATHS, (CompatibleWorker, ResponsesWorker, AnthropicWorker), strict=True)
+_ENDPOINT: Final = (Endpoint("http://podium.test"), Http())
+CLIENTS: Final[dict[str, HostedWorker]] = {
+    CHAT: CompatibleWorker(_CLIENT, *_ENDPOINT),
+    RESPONSES: ResponsesWorker(_CLIENT, *_ENDPOINT),
+    MESSAGES: AnthropicWorker(_CLIENT, *_ENDPOINT),
 }
 """The worker that writes the bodies of each path."""
 
