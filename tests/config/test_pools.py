@@ -20,6 +20,7 @@ from podium.workers.catalogue import Catalogue
 
 POOLS = Path(__file__).parents[2] / "pools"
 TODAY = datetime.date(2026, 11, 15)
+WITHOUT_ADDRESS = ("scripted", "transformers", "python")
 KEYS = {variable: "key" for known in KNOWN_ENDPOINTS.values() for variable in known.key_variables}
 
 
@@ -40,7 +41,7 @@ def test_every_pool_loads_and_every_worker_can_be_reached(
     assert len(settings.workers) >= 3
     for worker in settings.workers:
         endpoint = worker.endpoint(KEYS)
-        assert endpoint.base_url or worker.profile.provider in ("scripted", "transformers")
+        assert endpoint.base_url or worker.profile.provider in WITHOUT_ADDRESS
         assert connect(worker.profile, endpoint, Http()).profile is worker.profile
 
 
@@ -50,7 +51,7 @@ def test_every_model_is_in_the_catalogue_or_described_in_full(path: Path) -> Non
         profile = worker.profile
         if Catalogue.load().lookup(profile.provider, profile.model) is None:
             assert profile.price is not None, profile.name
-            assert profile.capabilities or profile.provider == "scripted", profile.name
+            assert profile.capabilities or profile.provider in ("scripted", "python"), profile.name
         assert profile.description, profile.name
 
 

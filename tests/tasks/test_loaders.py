@@ -277,6 +277,19 @@ def test_mbpp_is_divided_by_its_ids(data: Path) -> None:
     assert ids == {"test": ["mbpp/test/11", "mbpp/test/14"], "train": ["mbpp/train/601"]}
 
 
+async def test_mbpp_may_show_one_test_and_grades_by_all(data: Path) -> None:
+    shown = load_records("mbpp", data=data)[0].question
+    (hidden, *_) = load_records("mbpp-one-test", data=data)
+    assert (shown.count("assert "), hidden.question.count("assert ")) == (3, 1)
+    (check,) = (line for line in hidden.question.splitlines() if line.startswith("assert "))
+    call, _, value = check.removeprefix("assert ").partition("==")
+    name = call.partition("(")[0]
+    cheat = f"<answer>def {name}(*_): return {value}</answer>"
+    task = hidden.to_task()
+    assert await task.grader(f"<answer>{task.answer}</answer>")
+    assert not await task.grader(cheat)
+
+
 def test_bigcodebench_is_asked_in_two_ways(data: Path) -> None:
     (complete,) = load_records("bigcodebench", data=data)
     (instruct,) = load_records("bigcodebench", "instruct", data)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks import SplitShares, TaskRecord, build_mix, paper_mix
+from podium.tasks import SplitShares, TaskRecord, build_mix, load_source, paper_mix
 
 SIZES = {"math500": 500, "mmlu": 900, "rlpr": 700, "livecodebench": 400}
 
@@ -77,3 +77,13 @@ def test_a_mix_is_loaded_by_the_names_of_its_sources(data: Path) -> None:
     assert Counter(record.grader for record in mix.train) == {"math": 2, "letter": 2, "number": 2}
     with pytest.raises(ConfigError, match="rlpr_train"):
         paper_mix(("rlpr",), data=data / "math")
+
+
+def test_a_source_may_be_several_splits(data: Path) -> None:
+    both = [record.id for record in load_source("mbpp:train+test", data)]
+    assert both == ["mbpp/train/601", "mbpp/test/11", "mbpp/test/14"]
+
+
+def test_what_is_held_out_is_mixed_too() -> None:
+    first = {record.kind for record in build_mix(SOURCES).validation[:40]}
+    assert first == set(SIZES)

@@ -181,11 +181,56 @@ def test_a_coordinator_is_evolved(trained: Trained, name: str, settings: list[st
     assert [line["step"] for line in lines(output) if "mean_turns" in line] == [1, 2]
 
 
+REAL = (
+    f"data.mix.path={DATA}",
+    'data.mix.sources=["gsm8k:test", "mbpp-one-test:test"]',
+    "data.mix.per_source=1",
+    "data.mix.train_share=0.5",
+)
+SPECIALISTS = ("mathematics", "programs", "knowledge", "reading")
+
+
+@pytest.fixture(scope="module")
+def real(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The specialists of the real workers and the warm start, over pools of the tiny base."""
+    real = Trained(tmp_path_factory.mktemp("real"), base)
+    for path in (RECIPES.parent / "pools" / "real.toml", RECIPES / "parts" / "real-base.toml"):
+        text = path.read_text("utf-8").replace("../../trained", "../trained")
+        text = text.replace("../trained/real-base", str(base)).replace("../trained", ".")
+        (real.directory / path.name).write_text(text, "utf-8")
+    return real
+
+
+def train_real(real: Trained, name: str, *settings: str) -> Path:
+    pool = "real-base" if name in SPECIALISTS else "real"
+    file = f"pool.file={real.directory / f'{pool}.toml'}"
+    kind = "sft" if name == "warm-start" else "grpo"
+    measured = () if kind == "sft" else ("run.eval_every=2", "workers.max_tokens=8", *FEW_PLANS)
+    output = real.run(kind, f"real-{name}", file, *REAL, *SMALL_LORA, *measured, *settings)
+    assert is_finished(output)
+    return output
+
+
+def test_the_real_specialists_and_the_conductor_that_leads_them(real: Trained) -> None:
+    few = ("grpo.questions=1", "grpo.rollouts=4")
+    for name in SPECIALISTS:
+        output = train_real(real, name, *few)
+        assert (output / "conductor" / "adapter_model.safetensors").exists()
+        assert "held_out/accuracy" in lines(output)[-1]
+    train_real(real, "warm-start", *FEW_EXAMPLES)
+    for name, before in (("conductor", "warm-start"), ("conductor-second", "conductor")):
+        begun = f"model.adapter={real.directory / f'real-{before}' / 'conductor'}"
+        output = train_real(real, name, begun, *few, "grpo.rollouts=6", "grpo.explore=1")
+        workers = {key for line in lines(output) for key in line if key.startswith("worker/")}
+        assert len(workers) > 2
+
+
 def test_no_recipe_is_left_out() -> None:
     run = {"etudes-workers", "etudes-arithmetic", "etudes-practice", "etudes-warm-start"}
     run |= {"etudes", "etudes-further", "etudes-decisions", "etudes-recursion"}
     run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
-    run |= {"trinity", "etudes-evolved"}
+    run |= {"trinity", "etudes-evolved", "real-warm-start", "real-conductor"}
+    run |= {"real-conductor-second", *(f"real-{name}" for name in SPECIALISTS)}
     assert {path.stem for path in OF_MODELS} == run
     for name in run:
         read_recipe(RECIPES / f"{name}.toml")

@@ -8,6 +8,7 @@
     gpqa-diamond    the Diamond questions of GPQA
     humaneval       HumanEval
     mbpp            MBPP: test, validation, train, prompt, and sanitized (of test)
+    mbpp-one-test   MBPP with one of its tests in the question, graded on all
     livecodebench   LiveCodeBench: release_v1, and v6, which is what release 6 added
     bigcodebench    BigCodeBench: complete, instruct, hard
     rlpr            RLPR's training set, where the answer has at most 30 characters

@@ -128,7 +128,12 @@ def humaneval(row: DatasetRow, split: str) -> TaskRecord:
     )
 
 
-def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
+def mbpp_one_test(row: DatasetRow, split: str) -> TaskRecord | None:
+    """MBPP with the first assertion in the question, graded on all of them."""
+    return mbpp(row, split, shown=1)
+
+
+def mbpp(row: DatasetRow, split: str, shown: int | None = None) -> TaskRecord | None:
     """MBPP: a sentence and three assertions, which are part of the question, as in its paper."""
     number = row.data.get("task_id")
     if not isinstance(number, int):
@@ -145,7 +150,7 @@ def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
         question=render_prompt(
             "asserts",
             question=row.text("text" if "text" in row.data else "prompt").strip(),
-            tests="\n".join(map(str, tests)),
+            tests="\n".join(map(str, tests[:shown])),
         ),
         answer=row.text("code").replace("\r\n", "\n"),
         grader="code",

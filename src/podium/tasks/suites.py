@@ -148,17 +148,21 @@ def paper_mix(
     data: Path | None = None,
     per_source: int | None = PAPER_SIZE,
     seed: int = PAPER_SEED,
+    shares: SplitShares = PAPER_SHARES,
 ) -> TrainingMix:
     """The mix of these benchmarks, from the directory `data` or else from the hub."""
-    return build_mix(
-        {name: load_source(name, data) for name in sources}, per_source=per_source, seed=seed
-    )
+    loaded = {name: load_source(name, data) for name in sources}
+    return build_mix(loaded, per_source=per_source, seed=seed, shares=shares)
 
 
 def load_source(name: str, data: Path | None = None) -> list[TaskRecord]:
-    """A benchmark by its name, with a split where one is wanted: `mmlu:auxiliary_train`."""
-    benchmark, _, split = name.partition(":")
-    return load_records(benchmark, split or None, data)
+    """A benchmark by its name, with its splits where they are wanted: `mmlu:dev+val`."""
+    benchmark, _, splits = name.partition(":")
+    return [
+        record
+        for split in splits.split("+")
+        for record in load_records(benchmark, split or None, data)
+    ]
 
 
 def build_mix(
@@ -184,7 +188,7 @@ def build_mix(
         )
     return TrainingMix(
         tuple(_shuffled([task for part in divided.values() for task in part.train[:wanted]], seed)),
-        tuple(task for part in divided.values() for task in part.validation),
+        tuple(_shuffled([task for part in divided.values() for task in part.validation], seed)),
         tuple(task for part in divided.values() for task in part.test),
     )
 

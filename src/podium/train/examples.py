@@ -75,6 +75,10 @@ def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Te
     """Load examples of a split for every adapter, by its name."""
     sft = recipe.sft
     assert sft is not None, "only learning by example has examples"
+    if sft.dataset == "templates":
+        from podium.train.templates import template_examples
+
+        return template_examples(recipe, split, count)
     if sft.dataset != "file":
         with lab_extra():
             from podium_lab.etudes.training import etude_examples

@@ -27,7 +27,7 @@ from podium.core.request import FREE, Request, user
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.tasks import TaskRecord, load_source, paper_mix, read_records
-from podium.tasks.suites import seeded_rank
+from podium.tasks.suites import PAPER_SHARES, SplitShares, seeded_rank
 from podium.train.recipe import Recipe
 from podium.workers import Http
 
@@ -78,6 +78,12 @@ def pool_settings(recipe: Recipe) -> Settings:
             f"prompt.fixed_subtasks: the workers of {settings.source} are not shown the question "
             f"(share_question is false), so each needs a subtask of its own"
         )
+    for described in recipe.pool.descriptions:
+        if described not in names:
+            raise ConfigError(
+                f"pool.descriptions: {described!r} is not in {settings.source}; "
+                f"{suggest(described, names)}"
+            )
     if subset is not None and subset.largest > len(names):
         raise ConfigError(
             f"pool.subset.largest is {subset.largest}, but {settings.source} has {len(names)} "
@@ -129,8 +135,11 @@ def load_problems(recipe: Recipe) -> Problems:
     data = recipe.data
     if data.mix is not None:
         path = Path(data.mix.path) if data.mix.path else None
-        sources = sorted(data.mix.sources)
-        mix = paper_mix(sources, data=path, per_source=data.mix.per_source, seed=data.mix.seed)
+        sources, train = sorted(data.mix.sources), data.mix.train_share
+        shares = PAPER_SHARES if train is None else SplitShares(train, 1 - train, 0.0)
+        mix = paper_mix(
+            sources, data=path, per_source=data.mix.per_source, seed=data.mix.seed, shares=shares
+        )
         return Problems(_check_graders(mix.train), mix.validation)
     if data.suite is not None:
         path = Path(data.suite.path) if data.suite.path else None
@@ -185,7 +194,7 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     else:
         rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
         tasks = [record.to_task() for record in load_problems(recipe).train]
-        endless = _endless(recipe, tasks, _with_one_worker(recipe, pool), rng)
+        endless = draw_exercises(recipe, tasks, _with_one_worker(recipe, pool), rng)
         drawn = islice(take_fitting(endless, fits), count)
     return [exercise._replace(number=number) for number, exercise in enumerate(drawn)]
 
@@ -227,7 +236,10 @@ def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exerc
             )
 
 
-def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> Iterator[Exercise]:
+def draw_exercises(
+    recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random
+) -> Iterator[Exercise]:
+    """Yield the tasks in random order again and again, each with a pool of its own."""
     while True:
         for task in rng.sample(tasks, len(tasks)):
             yield Exercise(task, _context(recipe, task, pool, rng))
@@ -259,8 +271,16 @@ def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningCon
     if recipe.pool.shuffle:
         rng.shuffle(workers)
     names = {worker.name for worker in workers}
+    words = recipe.pool.descriptions
     chosen = tuple(
-        worker if worker.fallback in names else replace(worker, fallback=None) for worker in workers
+        replace(
+            worker,
+            fallback=worker.fallback if worker.fallback in names else None,
+            description=rng.choice((worker.description, *words[worker.name]))
+            if worker.name in words
+            else worker.description,
+        )
+        for worker in workers
     )
     return limit_context(
         recipe, PlanningContext(question=task.question, pool=replace(pool, workers=chosen))

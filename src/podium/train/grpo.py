@@ -39,6 +39,7 @@ from podium._util.lab import EVERYDAY
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool
+from podium.train.answers import AnswerRollouts
 from podium.train.diagnostics import (
     Baselines,
     StepBaselines,
@@ -117,7 +118,11 @@ def _train(
     workers = connect_workers(recipe, Http())
     policy = Policy(recipe)
     scorer = cluster or recipe_scorer(recipe, workers.workers, workers.flaky_workers)
-    rollouts = Rollouts(recipe, policy, scorer)
+    rollouts = (
+        Rollouts(recipe, policy, scorer)
+        if recipe.answers is None
+        else AnswerRollouts(recipe, policy, scorer, workers.workers)
+    )
     practice = exercises(recipe, workers.pool, rollouts.fits)
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as log:

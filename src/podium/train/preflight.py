@@ -85,6 +85,8 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     tried = questions * (grpo.explore_tries or grpo.explore)
     workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
     calls = round((rollouts + measured) * recipe.estimate.steps)
+    if recipe.answers is not None:
+        calls = (questions + measured) * len(recipe.answers.before)
     if needs_baselines(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
     return replace(

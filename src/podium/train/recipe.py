@@ -25,6 +25,7 @@ from podium._util.lab import lab_extra
 from podium.config.problems import suggest, validation_problem
 from podium.core.errors import ConfigError
 from podium.train.schema import (
+    AnswersTable,
     DataTable,
     EstimateTable,
     EvolveTable,
@@ -44,7 +45,7 @@ from podium.workers.catalogue import Table
 Kind = Literal["sft", "grpo", "evolve"]
 AnyTable = TypeVar("AnyTable", bound=Table)
 
-NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "estimate", "run.ray")
+NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "answers", "estimate", "run.ray")
 """Keys without effect where no plan is executed."""
 
 NOT_FOR_DESCRIPTIONS: Final = (
@@ -54,7 +55,7 @@ NOT_FOR_DESCRIPTIONS: Final = (
 )
 """Keys without effect where pools are only described."""
 
-POOL_KEYS: Final = {"file": ("subset", "shuffle"), "adapters": ("base",)}
+POOL_KEYS: Final = {"file": ("subset", "shuffle", "descriptions"), "adapters": ("base",)}
 ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
 """The keys of `[pool]` that go with each way of naming workers."""
 
@@ -75,7 +76,7 @@ DESCRIBED: Final = ("plans", "decisions")
 """What is taught over pools that are only described."""
 
 NOT_FOR_EVOLUTION: Final = (
-    *("prompt", "reward", "recursion"),
+    *("prompt", "reward", "recursion", "answers"),
     *("model.adapter", "model.adapters", "model.lora", "model.dtype"),
     "model.gradient_checkpointing",
     *("pool.subset", "pool.shuffle", "pool.drop", "pool.keep_needed"),
@@ -107,6 +108,7 @@ class Recipe(Table):
     reward: RewardTable = RewardTable()
     workers: WorkersTable = WorkersTable()
     recursion: RecursionTable | None = Field(default=None)
+    answers: AnswersTable | None = Field(default=None)
     run: RunTable
     estimate: EstimateTable = EstimateTable()
 
@@ -136,9 +138,15 @@ class Recipe(Table):
         sft, prompt = self.sft, self.prompt
         if sft is None:
             return self
-        wanted = "file" if sft.dataset == "file" else "etudes"
-        if self.data.kind != wanted:
-            raise ValueError(f'sft.dataset = "{sft.dataset}" needs data.kind = "{wanted}"')
+        wanted = {"file": ("file",), "templates": ("mix", "suite")}.get(sft.dataset, ("etudes",))
+        if self.data.kind not in wanted:
+            raise ValueError(
+                f'sft.dataset = "{sft.dataset}" needs data.kind = "{" or ".join(wanted)}"'
+            )
+        if (sft.dataset == "templates") != (sft.templates is not None):
+            raise ValueError('sft.templates is the file for sft.dataset = "templates", and only so')
+        if sft.dataset == "templates" and self.pool.file is None:
+            raise ValueError('sft.dataset = "templates" needs a pool.file')
         if (sft.dataset == "specialists") != bool(sft.adapters):
             raise ValueError(
                 'sft.adapters names the specialists where sft.dataset = "specialists", and only '
@@ -363,6 +371,7 @@ class Recipe(Table):
             "model.adapter": self.model.adapter,
             **{f"model.adapters.{name}": path for name, path in self.model.adapters.items()},
             "pool.file": self.pool.file,
+            "sft.templates": self.sft.templates if self.sft is not None else None,
             **{f"pool.adapters.{role}": path for role, path in self.pool.adapters.items()},
         }
         for key, name in (("model.base", self.model.base), ("pool.base", self.pool.base)):
@@ -397,11 +406,14 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield f"data.etudes.{key}", f'with sft.dataset = "{dataset}"'
     if sft is not None:
         unused = [*NOT_FOR_SFT, "pool.flaky"] if dataset == "plans" else [*NOT_FOR_SFT]
-        unused += NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED else ("prompt", "pool")
+        if dataset != "templates":
+            unused += NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED else ("prompt", "pool")
         yield from ((key, "with [sft]") for key in unused)
         return
     if recipe.evolve is not None:
         yield from ((key, "with [evolve]") for key in NOT_FOR_EVOLUTION)
+    if recipe.answers is not None:
+        yield from ((key, "with [answers]") for key in ("prompt", "recursion", "grpo.explore"))
     if recipe.grpo is not None:
         if recipe.grpo.max_tokens is not None:
             yield "grpo.micro_batch", "with grpo.max_tokens"

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from podium._util.lab import lab_extra
 from podium.conductors.evolved_turns import TURNS, Token
+from podium.conductors.plan import read_workflow
 from podium.config.schema import PromptLength
 from podium.config.workers import Count, Name
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, PodiumError
+from podium.core.workflow import Step
 from podium.train.score import PAPER, RELEASED, Reward
 from podium.workers.catalogue import Table
 
@@ -139,10 +141,15 @@ class MixTable(Table):
     """Problems of several benchmarks in one list, as many of each, none of which is tested on."""
 
     sources: Names = Field(
-        description="the benchmarks, each with a split where one is wanted: `mmlu:auxiliary_train`"
+        description="the benchmarks, each with its splits where they are wanted: `mmlu:dev+val`"
     )
     per_source: Count | None = Field(
         default=None, description="problems of each; left out: as many as the smallest has"
+    )
+    train_share: Share | None = Field(
+        default=None,
+        description="how many of each are trained on, the others held out; left out: the paper's "
+        "60 %, with 20 % held out and 20 % unused",
     )
     path: Name | None = Field(
         default=None, description="the directory of their files; left out: from the hub"
@@ -221,6 +228,11 @@ class PoolTable(Table):
     )
     shuffle: bool = Field(
         default=False, description="the workers of a pool file in another order for each question"
+    )
+    descriptions: dict[Name, Annotated[tuple[Name, ...], Field(strict=False)]] = Field(
+        default_factory=dict,
+        description="other descriptions of a worker of the pool file, of which each question has "
+        "one at random, or the file's",
     )
 
     @cached_property
@@ -319,6 +331,33 @@ class WorkersTable(Table):
     )
 
 
+class AnswersTable(Table):
+    """Train a worker, not a conductor: it writes answers, and `grpo.rollouts` are of these."""
+
+    subtask: Name | None = Field(
+        default=None, description="what the worker is asked; left out: the question alone"
+    )
+    before: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        strict=False,
+        description="steps that are executed before it by workers of `pool.file`, as in a workflow "
+        "file; the worker reads them all",
+    )
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps before the worker's own."""
+        return read_workflow({"steps": self.before}).steps if self.before else ()
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        try:
+            assert self.steps is not None
+        except PodiumError as error:
+            raise ValueError(f"before: {error}") from error
+        return self
+
+
 class RecursionTable(Table):
     """Some rollouts are later rounds: the conductor sees a result, and accepts it or replans."""
 
@@ -375,9 +414,13 @@ class OptimiserTable(Table):
 class SftTable(OptimiserTable):
     """Learning by example: `podium train sft`."""
 
-    dataset: Literal["specialists", "plans", "decisions", "file"] = Field(
+    dataset: Literal["specialists", "plans", "decisions", "templates", "file"] = Field(
         description="`specialists` for the études' specialists, `plans` for a conductor, "
-        "`decisions` whether it accepts an answer, or the examples of `data.file`"
+        "`decisions` whether it accepts an answer, `templates` for plans over `pool.file`, or the "
+        "examples of `data.file`"
+    )
+    templates: Name | None = Field(
+        default=None, description="the file of plan templates, with `templates`"
     )
     adapters: Names = Field(
         default=frozenset(),

@@ -231,10 +231,10 @@ class Scorer:
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
-        self._first = Runner(_NoConductor(), workers, call_policy=call_policy)
+        self._first = Runner(NoConductor(), workers, call_policy=call_policy)
         self._later = self._first
         if later is not None:
-            self._later = Runner(_NoConductor(), later, call_policy=call_policy)
+            self._later = Runner(NoConductor(), later, call_policy=call_policy)
 
     async def score(
         self,
@@ -390,10 +390,13 @@ async def score(
     )
 
 
-class _NoConductor(Conductor):
+class NoConductor(Conductor):
+    """Stands for the conductor where the plan is written already."""
+
     name = "scored"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        """Raise `PlanError`: nothing is to be planned."""
         raise PlanError("a scored run has one plan, which is written already")
 
 
@@ -429,10 +432,10 @@ def _needed(round_: Round) -> set[int]:
         return set()
     if round_.final is None:
         return set(range(len(round_.workflow)))
-    needed = {len(round_.workflow) - 1}
+    needed = set(range(round_.workflow.main, len(round_.workflow)))
     for index in reversed(range(len(round_.workflow))):
         if index in needed:
-            needed.update(round_.workflow.reads(index))
+            needed.update(round_.workflow.waits_for(index))
     return needed
 
 

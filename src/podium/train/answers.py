@@ -1,0 +1,127 @@
+"""Rollouts of a worker in training: its answers to tasks, graded and rewarded as plans are.
+
+With `answers.before` the worker is the last step of a workflow whose other steps are executed
+first, so that it learns from what it will read: a program's output, say. Its prompt is the one
+that the engine writes for that step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import FREE, Reply, Request, Usage
+from podium.core.run import Round
+from podium.core.task import Task
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine.requests import compose, replay_request
+from podium.engine.runner import Runner
+from podium.train.diagnostics import Rollout
+from podium.train.exercises import Exercise
+from podium.train.recipe import Recipe
+from podium.train.rollouts import Policy, RolloutBatch, Rollouts, SampledPlan
+from podium.train.score import NoConductor, PlanScorer, Score
+
+TRAINED: Final = WorkerProfile(name="trained", description="the worker in training", price=FREE)
+
+
+class _EmptyWorker(Worker):
+    """Takes the place of the trained worker while the steps before it are executed."""
+
+    profile = TRAINED
+
+    async def reply(self, request: Request) -> Reply:
+        """Return a reply that nothing reads."""
+        return Reply("-", Usage(0, 0))
+
+
+class AnswerRollouts(Rollouts):
+    """Samples answers to tasks instead of plans for them."""
+
+    def __init__(
+        self, recipe: Recipe, policy: Policy, scorer: PlanScorer, workers: Sequence[Worker]
+    ) -> None:
+        super().__init__(recipe, policy, scorer)
+        assert recipe.answers is not None
+        self._answers = recipe.answers
+        self._reward_of = recipe.reward.reward()
+        everyone = (*workers, _EmptyWorker())
+        self._pool = Pool(tuple(worker.profile for worker in everyone))
+        self._runner = Runner(NoConductor(), everyone)
+        self._asked: dict[str, list[dict[str, str]]] = {}
+
+    def collect(
+        self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop
+    ) -> RolloutBatch:
+        """Execute the steps before the answers, then sample, grade and reward these."""
+        self._prepare(exercises, loop)
+        return super().collect(exercises, loop)
+
+    def measure(
+        self, exercises: Sequence[Exercise], temperature: float, loop: asyncio.AbstractEventLoop
+    ) -> list[Rollout]:
+        """Sample and grade one answer to each exercise."""
+        self._prepare(exercises, loop)
+        return super().measure(exercises, temperature, loop)
+
+    def fits(self, exercise: Exercise) -> bool:
+        """Return whether the prompt is short enough, as far as it is known yet."""
+        return bool(self._answers.before) or super().fits(exercise)
+
+    def prompt_tokens(self, exercise: Exercise) -> list[int]:
+        """Return what the worker reads."""
+        task = exercise.task
+        messages = self._asked.get(task.id)
+        if messages is None:
+            subtask = self._answers.subtask or task.question
+            prompt = compose(subtask, question=task.question, is_final=True)
+            messages = [{"role": "user", "content": prompt}]
+        return self._policy.encode(messages)
+
+    def _opener(self, exercise: Exercise) -> str:
+        return ""
+
+    def _prepare(self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop) -> None:
+        """Execute the earlier steps for the exercises that have not been asked before."""
+        if not self._answers.before:
+            return
+        missing = {one.task.id: one.task for one in exercises if one.task.id not in self._asked}
+
+        async def ask_all() -> list[list[dict[str, str]]]:
+            return await asyncio.gather(*map(self._request, missing.values()))
+
+        asked = asyncio.run_coroutine_threadsafe(ask_all(), loop).result()
+        self._asked |= zip(missing, asked, strict=True)
+
+    async def _request(self, task: Task) -> list[dict[str, str]]:
+        """Return the messages of the last step, after the steps before it."""
+        last = Step(TRAINED.name, self._answers.subtask or task.question, access="all")
+        workflow = Workflow((*self._answers.steps, last))
+        run = await self._runner.execute(
+            task.question, (Round(0, workflow),), pool=self._pool, max_steps=len(workflow)
+        )
+        round_ = run.rounds[-1]
+        request = replay_request(run, round_, round_.steps[-1])
+        assert request is not None, "the last step was asked"
+        return [{"role": message.role, "content": message.text} for message in request.messages]
+
+    async def _score_one(self, one: SampledPlan) -> Score:
+        task, tokens = one.exercise.task, len(one.tokens)
+        right = one.ended and await task.grader(one.text)
+        parts = (
+            self._reward_of.of_plan(right=right, steps=1, completion_tokens=tokens)
+            if one.ended
+            else self._reward_of.of_malformed(tokens)
+        )
+        return Score(
+            sum(parts.values()),
+            parts,
+            valid=one.ended,
+            right=right,
+            problem="" if one.ended else "the answer was cut off at the limit of tokens",
+            question=task.question,
+            text=one.text,
+        )
