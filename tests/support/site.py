@@ -136,7 +136,7 @@ async def site_over(
             workers,
             conductor=conductor,
             options=options,
-            settings=ServerSettings(keys=keys, **settings),
+            settings=ServerSettings(**{"keys": keys, "learning": (), **settings}),
             store=store,
             access=access,
             dialects=DIALECTS,

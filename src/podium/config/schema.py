@@ -385,10 +385,11 @@ class ServerSettings(Table):
         description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
         "says",
     )
-    learning: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
-        default=(),
+    learning: Annotated[tuple[Name, ...] | None, Field(strict=False)] = Field(
+        default=None,
         description=(
-            "directories of trainings and evaluations for the page Learning, relative to this file"
+            "directories of trainings and evaluations for the page Learning, relative to this "
+            "file; default `measured` and `trained` in the working directory"
         ),
     )
 
@@ -405,6 +406,8 @@ class ServerSettings(Table):
 
     def with_absolute_paths(self, directory: Path) -> ServerSettings:
         """Return the table with its directories relative to that one."""
+        if self.learning is None:
+            return self
         learning = tuple(absolute_path(path, directory) for path in self.learning)
         return self.model_copy(update={"learning": learning})
 

@@ -128,12 +128,12 @@ class EvalLogWriter:
         manifest: Mapping[str, Any],
         checksums: Mapping[str, str] | None = None,
         *,
-        names: Mapping[str, str | None] | None = None,
+        names: Mapping[str, Any] | None = None,
     ) -> None:
         """Start the evaluation of that manifest, or resume it; reject another one's directory.
 
         `checksums` are those of the strategies' files: a strategy whose file changed is another
-        one. `names` of the pool and conductors are recorded and may change.
+        one. `names` of the pool, conductors and strategies are recorded and may change.
         """
         path = self._directory / MANIFEST
         expected = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))

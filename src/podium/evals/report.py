@@ -211,6 +211,7 @@ async def run_eval(
         evaluation.check(name)
     if log is not None:
         names = {name: getattr(spec, name) for name in ("pool", "conductor", "baseline_conductor")}
+        names |= {"n": len(cases), "strategies": list(spec.strategies)}
         checksums = strategy_checksums(spec.strategies)
         log.resume(_manifest(spec, cases, setup), checksums, names=names)
         if spec.cap_usd is not None:

@@ -127,7 +127,7 @@ class Sample:
     those of every round, `topology` the first workflow's. `first_right`: the first round's answer
     was right; `accepted`: the conductor accepted an answer, rather than failed to write a plan;
     both are None without a second round. `calls` includes planning and retries. `expected` is the
-    task's reference answer, `judge` the worker that graded.
+    task's reference answer, `grader` its kind of grader, `judge` the worker that graded.
 
     `error` is the first call, plan or grader that failed, and `error_source` a worker's name or
     one of `NOT_WORKERS`. `repeat` counts from 0. `cached_calls` counts calls that cached replies
@@ -152,6 +152,7 @@ class Sample:
     calls: int = 0
     cost_usd: float | None = None
     expected: str = ""
+    grader: str = ""
     difficulty: str | None = None
     judge: str | None = None
     error_source: str = ""
@@ -232,6 +233,7 @@ def _ungraded_sample(case: Case, run: Run) -> Sample:
         calls=sum(1 for _ in run.calls),
         cost_usd=run.cost_usd,
         expected=case.task.answer,
+        grader=getattr(case.task.grader, "__name__", type(case.task.grader).__name__),
         difficulty=case.task.difficulty,
         judge=case.task.judge,
     )

@@ -133,13 +133,22 @@ class ArtifactDirectory:
     problem: str = ""
 
 
-def find_directories(directories: Sequence[str]) -> list[ArtifactDirectory]:
-    """Find the artifacts of all directories, with unique names."""
+USUAL: Final = ("measured", "trained")
+"""Where `podium eval run` and `podium train` write by the docs and recipes."""
+
+
+def find_directories(directories: Sequence[str] | None) -> list[ArtifactDirectory]:
+    """Find the artifacts of all directories, each once and with a unique name; by default of those
+    of `USUAL` that are in the working directory."""
     taken: set[str] = set()
-    return [_looked(Path(directory), taken) for directory in directories]
+    seen: set[Path] = set()
+    named = [Path(name) for name in (USUAL if directories is None else directories)]
+    return [
+        _looked(path, taken, seen) for path in named if directories is not None or path.is_dir()
+    ]
 
 
-def find_artifact(directories: Sequence[str], name: str) -> Artifact | None:
+def find_artifact(directories: Sequence[str] | None, name: str) -> Artifact | None:
     """Return the artifact of that name."""
     artifacts = (
         artifact for named in find_directories(directories) for artifact in named.artifacts
@@ -147,7 +156,7 @@ def find_artifact(directories: Sequence[str], name: str) -> Artifact | None:
     return next((artifact for artifact in artifacts if artifact.name == name), None)
 
 
-def _looked(root: Path, taken: set[str]) -> ArtifactDirectory:
+def _looked(root: Path, taken: set[str], seen: set[Path]) -> ArtifactDirectory:
     try:
         if root.is_dir():
             found = list(_within(root, root.name, DEEPEST))[:MAX_FOUND]
@@ -157,7 +166,10 @@ def _looked(root: Path, taken: set[str]) -> ArtifactDirectory:
             return ArtifactDirectory(root, (), "directory not found")
     except OSError as error:
         return ArtifactDirectory(root, (), f"cannot be read: {error.strerror}")
-    return ArtifactDirectory(root, tuple(_under_own_name(item, taken) for item in found))
+    new = {item.path.resolve(): item for item in found}
+    kept = tuple(_under_own_name(new[path], taken) for path in new if path not in seen)
+    seen.update(new)
+    return ArtifactDirectory(root, kept)
 
 
 def _under_own_name(artifact: Artifact, taken: set[str]) -> Artifact:
@@ -423,12 +435,78 @@ def evaluation_document(artifact: Artifact) -> dict[str, Any]:
         "has_report": artifact.report is not None,
         **{
             name: settings.get(name)
-            for name in ("suite", "n", "repeats", "seed", "variant", "limit")
+            for name in ("suite", "n", "repeats", "seed", "variant", "limit", "strategies")
         },
         "rows": _objects(summary.get("rows"))[:MAX_ROWS],
         "problems": _objects(summary.get("problems")),
         "stopped": summary.get("stopped"),
         "samples": _samples(artifact.path),
+    }
+
+
+MAX_RESULTS: Final = 5_000
+MAX_RESULT_CHARS: Final = 400
+RESULT_FIELDS: Final = (
+    *("task", "repeat", "kind", "difficulty", "right", "valid", "expected", "grader", "judge"),
+    *("error", "error_source", "steps", "calls", "seconds", "cost_usd", "cached_calls"),
+)
+
+
+def results_document(artifact: Artifact) -> dict[str, Any]:
+    """Return every sample of an evaluation without its run; long texts are truncated."""
+    results, left_out, skipped = list[dict[str, Any]](), 0, 0
+    for file in _sample_files(artifact.path):
+        tail = read_tail(file)
+        skipped += tail.skipped
+        for line in tail.lines:
+            sample = _read_result(line, file.stem)
+            if sample is None or len(results) >= MAX_RESULTS:
+                left_out += 1
+                continue
+            run = sample["run"]
+            texts = {name: run.get(name) for name in ("question", "answer", "status")}
+            shown = {name: sample.get(name) for name in RESULT_FIELDS} | texts
+            results.append(
+                {"strategy": sample["strategy"]}
+                | {k: v[:MAX_RESULT_CHARS] if isinstance(v, str) else v for k, v in shown.items()}
+            )
+    return {"object": "list", "data": results, "left_out": left_out, "skipped_bytes": skipped}
+
+
+def find_result(artifact: Artifact, strategy: str, task: str, repeat: int) -> dict[str, Any] | None:
+    """Return a sample of an evaluation with its run, as it was written."""
+    for file in _sample_files(artifact.path):
+        for line in read_tail(file).lines:
+            found = _read_result(line, file.stem)
+            if found is not None and (strategy, task, repeat) == (
+                found["strategy"],
+                found.get("task"),
+                found.get("repeat", 0),
+            ):
+                return found
+    return None
+
+
+def _read_result(line: bytes, strategy: str) -> dict[str, Any] | None:
+    try:
+        sample = json.loads(line, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(sample, dict) or not isinstance(sample.get("run", {}), dict):
+        return None
+    return {"run": {}, "strategy": strategy, **sample}
+
+
+def evaluation_summary(artifact: Artifact) -> dict[str, Any]:
+    """Return what a list shows of an evaluation."""
+    summary = read_json(artifact.path / SUMMARY)
+    rows = [row for row in _objects(summary.get("rows")) if _is_number(row.get("accuracy"))]
+    best = max(rows, key=lambda row: float(row["accuracy"]), default={})
+    settings = summary or read_json(artifact.path / MANIFEST)
+    return {
+        "suite": settings.get("suite"),
+        "is_finished": bool(summary) and "stopped" not in summary,
+        "best": {name: best.get(name) for name in ("strategy", "accuracy")} if best else None,
     }
 
 
@@ -438,8 +516,11 @@ def _objects(found: Any) -> list[dict[str, Any]]:
 
 def _samples(directory: Path) -> dict[str, int]:
     """Count the samples by strategy file."""
-    files = sorted(directory.glob("*.jsonl"))[:MAX_FILES] if directory.is_dir() else []
-    return {file.stem: count_lines(file, MAX_COUNTED) for file in files}
+    return {file.stem: count_lines(file, MAX_COUNTED) for file in _sample_files(directory)}
+
+
+def _sample_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.jsonl"))[:MAX_FILES] if directory.is_dir() else []
 
 
 def _latest(directory: Path) -> float | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,11 +10,13 @@ import pytest
 
 from podium.config import ServerSettings
 from podium.core.pool import Pool
+from podium.core.run import dump
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
+from support.runs_on_record import kept_run
 from support.serving import application, serving
 
 
@@ -52,10 +55,60 @@ async def test_what_there_is_is_listed_with_where_it_was_looked_for(
     ]
 
 
-async def test_nothing_is_named_unless_the_configuration_does() -> None:
+async def test_an_empty_list_looks_nowhere() -> None:
     async with shown() as client:
         page = (await client.get("/v1/learning")).json()
     assert (page["data"], page["directories"]) == ([], [])
+
+
+async def test_without_configuration_the_usual_directories_are_looked_through(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+        page = (await served.client.get("/v1/learning")).json()
+    assert [each["name"] for each in page["data"]] == ["trained.etudes", "trained.mine"]
+    assert page["directories"] == [{"path": "trained", "found": 2, "problem": None}]
+
+
+async def test_what_lies_in_two_named_directories_is_listed_once(trained: Path) -> None:
+    async with shown(trained, trained / "mine") as client:
+        page = (await client.get("/v1/learning")).json()
+    assert [each["name"] for each in page["data"]] == ["trained.etudes", "trained.mine"]
+    assert [each["found"] for each in page["directories"]] == [2, 0]
+
+
+async def test_every_sample_of_an_evaluation_is_had_and_its_run_by_itself(trained: Path) -> None:
+    run = kept_run(1, question="Why?", answer="A long answer. " * 100)
+    sample = {"strategy": "conductor", "task": "mine/1", "repeat": 0, "right": False}
+    lines = [{**sample, "expected": "42", "grader": "NumberGrader", "run": dump(run)}, "odd"]
+    (trained / "mine" / "conductor.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    async with shown(trained) as client:
+        address = "/v1/learning/trained.mine/results"
+        listed = (await client.get(address)).json()
+        [one] = listed["data"]
+        wanted = {"strategy": "conductor", "task": "mine/1"}
+        whole = (await client.get(f"{address}/run", params=wanted)).json()
+        for other in ({"task": "mine/2"}, {"strategy": "no"}, {"repeat": "1"}):
+            missing = await client.get(f"{address}/run", params={**wanted, **other})
+            assert missing.status_code == 404
+        assert (await client.get("/v1/learning/trained.etudes/results")).status_code == 404
+    assert (one["question"], one["expected"], one["right"]) == ("Why?", "42", False)
+    assert (len(one["answer"]), "run" in one, listed["left_out"]) == (400, False, 1)
+    assert whole["run"]["answer"] == run.answer
+    [step] = whole["details"]
+    assert (step["of"], step["reply"]) == (run.id, run.steps[0].reply)
+    assert "prompt 0" in json.dumps(step["request"])
+
+
+async def test_a_sample_whose_run_cannot_be_read_says_so(trained: Path) -> None:
+    line = {"strategy": "conductor", "task": "mine/1", "run": {"version": 99}}
+    (trained / "mine" / "conductor.jsonl").write_text(json.dumps(line) + "\n")
+    async with shown(trained) as client:
+        wanted = {"strategy": "conductor", "task": "mine/1"}
+        response = await client.get("/v1/learning/trained.mine/results/run", params=wanted)
+    assert response.status_code == 404
+    assert "cannot be read" in response.text
 
 
 async def test_a_training_grows_by_whole_lines(trained: Path) -> None:

@@ -256,5 +256,5 @@ async def site_with_keys(serve: Serve) -> AsyncIterator[Site]:
 async def on_a_page(page: Page, site: Site) -> Page:
     """A page on which modules can be called."""
     await page.goto(site.url("/learning"))
-    await page.get_by_text("No directory is named.").wait_for()
+    await page.get_by_text("There are no trainings or evaluations yet.").wait_for()
     return page

@@ -128,7 +128,7 @@ async def test_a_training_that_has_not_begun_says_so(
 
 async def test_without_a_directory_the_page_says_how_to_name_one(site: Site, page: Page) -> None:
     await page.goto(site.url("/learning"))
-    await expect(page.get_by_text("No directory is named.")).to_be_visible()
+    await expect(page.get_by_text("There are no trainings or evaluations yet.")).to_be_visible()
     await expect(page.locator("code", has_text='learning = ["trained"')).to_be_visible()
 
 

@@ -11,17 +11,24 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
+from podium.core.errors import UnreadableRun
+from podium.core.run import load
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.http import encode_json
+from podium.server.records.repository import run_details, runs_in, step_details
 from podium.server.service import Service
 from podium.server.training_runs import (
     Artifact,
     evaluation_document,
+    evaluation_summary,
     find_artifact,
     find_directories,
+    find_result,
     format_timestamp,
     open_regular_file,
+    results_document,
     samples_document,
     training_document,
 )
@@ -90,6 +97,46 @@ async def samples(
     return await asyncio.to_thread(samples_document, found, step)
 
 
+@router.get("/{name}/results")
+async def results(name: Name, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
+    """Return every sample of an evaluation, without its run. Requires the scope `admin`."""
+    return await asyncio.to_thread(results_document, await _evaluation(name, service, principal))
+
+
+@router.get("/{name}/results/run")
+async def result(
+    name: Name,
+    service: ServiceDep,
+    principal: PrincipalDep,
+    strategy: Annotated[str, Query(max_length=300)],
+    task: Annotated[str, Query(max_length=300)],
+    repeat: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """Return a sample of an evaluation with its run: plans, prompts and replies. Requires the scope
+    `admin`."""
+    evaluation = await _evaluation(name, service, principal)
+    found = await asyncio.to_thread(find_result, evaluation, strategy, task, repeat)
+    if found is None:
+        raise ApiError("not_found", f"{name!r} has no sample of {strategy!r} for task {task!r}")
+    try:
+        run = load(found["run"])
+    except UnreadableRun as error:
+        raise ApiError("not_found", f"the run of this sample cannot be read: {error}") from error
+    details = [
+        step_details(each, round_, step, None)
+        for each in runs_in(run)
+        for round_ in each.rounds
+        for step in round_.steps
+    ]
+    owners = [each.id for each in runs_in(run) for _ in each.steps]
+    document = {
+        **{key: value for key, value in found.items() if key != "run"},
+        "run": run_details(run, is_claimed=False),
+        "details": [{**step, "of": of} for step, of in zip(details, owners, strict=True)],
+    }
+    return Response(encode_json(document), media_type="application/json")
+
+
 @router.get("/{name}/report", response_class=Response)
 async def report(name: Name, service: ServiceDep, principal: PrincipalDep) -> Response:
     """Return the page that `podium eval report` wrote, in a sandbox. Requires the scope `admin`."""
@@ -98,6 +145,13 @@ async def report(name: Name, service: ServiceDep, principal: PrincipalDep) -> Re
     if page is None:
         raise ApiError("not_found", f"report not found: {name!r}; podium eval report writes one")
     return Response(page, media_type="text/html; charset=utf-8", headers=SANDBOX_HEADERS)
+
+
+async def _evaluation(name: str, service: Service, principal: Principal) -> Artifact:
+    found = await _find(name, service, principal)
+    if found.kind != "evaluation":
+        raise ApiError("not_found", f"{name!r} is not an evaluation and has no results")
+    return found
 
 
 async def _find(name: str, service: Service, principal: Principal) -> Artifact:
@@ -124,6 +178,7 @@ def _entry(artifact: Artifact) -> dict[str, Any]:
         "kind": artifact.kind,
         "updated_at": format_timestamp(modified),
         "has_report": artifact.report is not None,
+        **(evaluation_summary(artifact) if artifact.kind == "evaluation" else {}),
     }
 
 

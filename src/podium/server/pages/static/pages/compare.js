@@ -7,6 +7,7 @@ import { h, replace } from '../lib/dom.js';
 import { count, duration, shorten, usd, when } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
 import { failure, loading } from '../lib/states.js';
+import { fold } from '../parts/fold.js';
 import { conversation } from '../parts/messages.js';
 import { readsInWords } from '../parts/matrix.js';
 import { TIERS } from '../parts/run-head.js';
@@ -180,30 +181,5 @@ function step(mine, others, runId, signal) {
       const details = await get(`/v1/runs/${runId}/steps/${mine.round}/${mine.index}`, { signal });
       return details.request ? conversation(details.request) : 'No worker was asked.';
     }),
-  );
-}
-
-/**
- * Made when it is opened.
- * @param {string} words
- * @param {() => import('../lib/dom.js').Child | Promise<import('../lib/dom.js').Child>} make
- */
-export function fold(words, make) {
-  const body = h('div', {});
-  return h(
-    'details',
-    {
-      ontoggle: async () => {
-        if (body.hasChildNodes()) return;
-        replace(body, loading('Loading…'));
-        try {
-          replace(body, await make());
-        } catch (error) {
-          replace(body, h('p', { class: 'field-error' }, /** @type {Error} */ (error).message));
-        }
-      },
-    },
-    h('summary', {}, words),
-    body,
   );
 }

@@ -3,16 +3,19 @@
 
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
-import { when } from '../lib/format.js';
+import { percent, when } from '../lib/format.js';
 import { empty, failure, loading } from '../lib/states.js';
 import { evaluation } from '../parts/evaluation.js';
 import { connection, refresh, loadAndPoll } from '../parts/polling.js';
+import { table } from '../parts/table.js';
 import { training } from '../parts/training.js';
 
 export const title = 'Learning';
 
 const EVERY_SECONDS = 5;
-const COLUMNS = ['Name', 'What', 'Last written', 'Report'];
+
+/** 2 stands before 10. */
+const NATURAL = new Intl.Collator(undefined, { numeric: true });
 
 /**
  * @param {HTMLElement} root
@@ -68,59 +71,64 @@ async function showAll(root, { signal }) {
 
 /** @param {any} page */
 function listed({ data, directories }) {
-  if (directories.length === 0) {
+  if (data.length === 0) {
     return empty(
-      'No directory is named.',
+      'There are no trainings or evaluations yet.',
       h(
         'span',
         {},
-        'Name those of your trainings and evaluations in podium.toml, and start the server again:',
+        'podium train and podium eval run write them; this page looks in ',
+        directories.length ? 'the directories of podium.toml' : 'trained and measured, where podium serve runs',
+        '.',
+        h('code', { class: 'setting' }, 'podium eval run mine.jsonl --output measured/mine'),
+        'Other directories are named in podium.toml:',
         h('code', { class: 'setting' }, '[server]\nlearning = ["trained", "measured"]'),
       ),
     );
   }
-  if (data.length === 0) {
-    return empty(
-      'There is nothing in these directories yet.',
-      'What podium train and podium eval run --output write there appears here.',
-    );
-  }
-  return h(
-    'div',
-    {
-      class: 'table-box',
-      id: 'learning-table',
-      tabindex: 0,
-      role: 'region',
-      'aria-label': 'Trainings and evaluations',
-    },
-    h(
-      'table',
-      {},
-      h('thead', {}, h('tr', {}, COLUMNS.map((name) => h('th', { scope: 'col' }, name)))),
-      h('tbody', {}, data.map(row)),
-    ),
+  const sorted = [...data].sort((one, other) => NATURAL.compare(one.title, other.title));
+  const trainings = sorted.filter(({ kind }) => kind === 'training');
+  const evaluations = sorted.filter(({ kind }) => kind !== 'training');
+  return [
+    evaluations.length > 0 && [h('h2', {}, 'Evaluations'), evaluationTable(evaluations)],
+    trainings.length > 0 && [h('h2', {}, 'Trainings'), trainingTable(trainings)],
+  ];
+}
+
+/** @param {any[]} evaluations */
+function evaluationTable(evaluations) {
+  return table(
+    'Evaluations',
+    [['Name'], ['Suite'], ['Best strategy'], ['Accuracy', 'number'], ['State'], ['Last written'], ['Report']],
+    evaluations.map((each) => ({
+      cells: [
+        nameLink(each),
+        each.suite ?? '',
+        each.best?.strategy ?? '',
+        each.best ? percent(each.best.accuracy) : '',
+        each.kind === 'evaluation' &&
+          h('span', { class: `badge ${each.is_finished ? 'good' : ''}` }, each.is_finished ? 'finished' : 'not finished'),
+        when(each.updated_at),
+        each.has_report ? report(each.name, each.title) : '',
+      ],
+    })),
   );
 }
 
-/** @param {any} each */
-function row(each) {
-  return h(
-    'tr',
-    {},
-    h(
-      'th',
-      { scope: 'row' },
-      h(
-        'a',
-        { href: `/learning/${encodeURIComponent(each.name)}`, id: `learning-${each.name}` },
-        each.title,
-      ),
-    ),
-    h('td', {}, h('span', { class: 'badge' }, each.kind)),
-    h('td', {}, when(each.updated_at)),
-    h('td', {}, each.has_report ? report(each.name, each.title) : ''),
+/** @param {any[]} trainings */
+function trainingTable(trainings) {
+  return table(
+    'Trainings',
+    [['Name'], ['Last written'], ['Report']],
+    trainings.map((each) => ({
+      cells: [nameLink(each), when(each.updated_at), each.has_report ? report(each.name, each.title) : ''],
+    })),
   );
+}
+
+/** @param {{name: string, title: string}} each */
+function nameLink({ name, title: words }) {
+  return h('a', { href: `/learning/${encodeURIComponent(name)}`, id: `learning-${name}` }, words);
 }
 
 /**
@@ -173,20 +181,23 @@ async function showOne(root, name, { query, signal, navigate }) {
   }
   const trouble = connection();
   const content = h('div', { class: 'learning' });
+  const { samplesSection } = await import('../parts/samples-section.js');
+  const samples = samplesSection(name, query, { signal, navigate });
   let waiting = first;
   let before = '';
+  replace(root, ...head(first.title, name), trouble.element, content, samples.element);
   await loadAndPoll(
     async (inBackground) => {
       const page = waiting ?? (await get(address, { signal, inBackground }));
       waiting = null;
       if (JSON.stringify(page) === before) return;
-      before = JSON.stringify(page);
       const link = page.has_report && h('p', {}, report(name, page.title));
       refresh(content, link, ...evaluation(page));
+      await samples.update(page, inBackground);
+      before = JSON.stringify(page);
     },
     EVERY_SECONDS,
     signal,
     trouble.tell,
   );
-  replace(root, ...head(first.title, name), trouble.element, content);
 }

@@ -13,7 +13,7 @@ const COLUMNS = [
   'USD a task',
   'Calls',
   'p50',
-  'Faults',
+  'Errors',
 ];
 
 /**
@@ -29,7 +29,7 @@ export function evaluation(page) {
 function facts(page) {
   const shown = [
     ['Suite', page.suite ?? 'unknown'],
-    page.n !== null && ['Tasks', count(page.n)],
+    typeof page.n === 'number' && ['Tasks', count(page.n)],
     page.repeats > 1 && ['Times each', count(page.repeats)],
     page.seed !== null && ['Seed', String(page.seed)],
     [
@@ -101,11 +101,11 @@ function row(figures) {
     ),
     h('td', { class: 'number' }, percent(accuracy)),
     h('td', { class: 'number' }, isInterval(interval) ? within(accuracy, interval) : count(null)),
-    h('td', { class: 'number' }, lead(figures.against_best_single)),
+    h('td', { class: 'number' }, figures.strategy === 'best-single' ? 'reference' : lead(figures.against_best_single)),
     h('td', { class: 'number' }, usd(figures.cost_usd)),
     h('td', { class: 'number' }, number(figures.calls)),
     h('td', { class: 'number' }, duration(figures.seconds?.p50)),
-    h('td', { class: 'number' }, count(figures.faults)),
+    h('td', { class: 'number' }, count(figures.errors)),
   );
 }
 
@@ -143,8 +143,9 @@ function lead(difference) {
 }
 
 /** @param {any} page */
-function progress({ samples }) {
+function progress({ samples, n, repeats, is_finished: isFinished }) {
   const entries = Object.entries(samples);
+  const all = typeof n === 'number' ? n * (repeats ?? 1) : null;
   if (entries.length === 0) {
     return empty(
       'No sample is written down yet.',
@@ -154,11 +155,19 @@ function progress({ samples }) {
   return h(
     'div',
     {},
-    h('p', {}, 'The table appears when podium eval run is done. Samples so far:'),
+    !isFinished && h('p', {}, 'The table appears when podium eval run is done. Samples so far:'),
     h(
       'ul',
       { class: 'progress' },
-      entries.map(([name, many]) => h('li', {}, h('strong', {}, name), ` ${many}`)),
+      entries.map(([name, many]) =>
+        h(
+          'li',
+          {},
+          h('strong', {}, name),
+          ` ${countText(many)}${all ? ` of ${countText(all)}` : ''} `,
+          all && h('progress', { max: all, value: many, 'aria-label': `${name}: ${many} of ${all}` }),
+        ),
+      ),
     ),
   );
 }
