@@ -171,7 +171,7 @@ def test_the_doctor_tells_which_walls_stand_around_programs(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def walls() -> tuple[IsolationLayer, ...]:
-        return IsolationLayer("mounts", "no files", "not allowed here"), IsolationLayer(
+        return IsolationLayer("mounts", "not allowed here"), IsolationLayer(
             "network", "no network", None
         )
 

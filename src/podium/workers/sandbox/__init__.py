@@ -20,11 +20,10 @@ import shutil
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
@@ -62,19 +61,12 @@ class ProgramLimits:
 DEFAULT_LIMITS: Final = ProgramLimits()
 
 
-_PURPOSES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "limits": "limits on time, files, open files and processes, for each process",
-        "memory": "a limit on memory, for each process",
-        "users": "privileges end with the program's own users",
-        "nobody": "root's programs run as nobody",
-        "processes": "no other process can be seen or signalled, and all end together",
-        "network": "no network but a loopback of its own",
-        "mounts": "no files but Python's and the system's, for reading; a directory in memory",
-        "landlock": "the same file rules, enforced by the kernel",
-        "seccomp": "no system calls that look into other processes or change the machine",
-    }
+_LAYERS: Final = (
+    *("limits", "memory", "users", "nobody", "processes", "network", "mounts", "landlock"),
+    "seccomp",
 )
+"""Their purposes are in `docs/reference/sandbox.md`."""
+
 _DISABLED: tuple[str, ...] = ()
 """Layers not to build; for tests of systems that lack them."""
 
@@ -84,7 +76,6 @@ class IsolationLayer:
     """One layer of isolation; `missing` is the reason why it is not active, or None."""
 
     name: str
-    purpose: str
     missing: str | None
 
     @property
@@ -247,9 +238,7 @@ async def _read_layers(process: Process) -> tuple[IsolationLayer, ...]:
     message = await _next_line(process, _SPARE_SECONDS)
     if message is None:
         raise ConfigError("the sandbox process did not start; check that `python -I` starts")
-    return tuple(
-        IsolationLayer(name, _PURPOSES[name], message["layers"][name]) for name in _PURPOSES
-    )
+    return tuple(IsolationLayer(name, message["layers"][name]) for name in _LAYERS)
 
 
 _warned: Final[set[str]] = set()
@@ -272,8 +261,7 @@ async def _next_outcome(child: _ChildProcess, limits: ProgramLimits) -> ProgramR
         return ProgramResult("", "the sandbox process died")
     if "fault" in message:
         raise ConfigError(
-            f"the sandbox could not isolate a program: {message['fault']}; run "
-            "`python -m podium.workers.sandbox.doctor`"
+            f"the sandbox could not isolate a program: {message['fault']}; run podium doctor"
         )
     return ProgramResult(message["output"], message["problem"])
 
