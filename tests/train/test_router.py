@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numpy")
-pytest.importorskip("cmaes")
 
 from podium.cli import main, train
 from podium.conductors.routing import LearnedRouter
@@ -21,8 +20,6 @@ RECIPE = """
 [router]
 logs = ["log.jsonl"]
 encoder = "hashed"
-[evolution]
-generations = 2
 """
 
 
@@ -120,7 +117,7 @@ def test_a_log_that_teaches_too_little_is_told_before_weights_are_fetched(
     assert "the questions to learn from are 1, and 10 are the least" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("package", ["tokenizers", "safetensors", "cmaes"])
+@pytest.mark.parametrize("package", ["tokenizers", "safetensors"])
 def test_a_package_that_is_missing_is_told_before_weights_are_fetched(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -135,8 +132,8 @@ def test_a_package_that_is_missing_is_told_before_weights_are_fetched(
     assert install_command("router") in told
 
 
-def test_a_router_over_words_that_does_not_evolve_needs_numpy_alone(tmp_path: Path) -> None:
-    recipe = read_router_recipe(written(tmp_path), ["evolution.generations=0"])
+def test_a_router_over_words_needs_numpy_alone(tmp_path: Path) -> None:
+    recipe = read_router_recipe(written(tmp_path))
     assert recipe.packages == ("numpy",)
 
 
@@ -158,12 +155,6 @@ def test_the_recipe_that_ships_can_be_read() -> None:
         ("[router]\nlogs = []", "router.logs: expected a list of 1 or more, got a list of 0"),
         ("[router]\nlogs = ['a']\nencodr = 'hashed'", "encoder"),
         ("[router]\nlogs = ['a']\nparts = 2", "router.parts"),
-        ("[router]\nlogs = ['a']\n[evolution]\ngenerations = -1", "evolution.generations"),
-        (
-            "[router]\nlogs = ['a']\n[evolution]\npopulation = 1",
-            "evolution.population: .* 2 or more",
-        ),
-        ("[router]\nlogs = ['a']\n[evolution]\nspread = 1e300", r"evolution.spread: .* 1e\+06 or"),
         ("[router]\nlogs = ['a']\n[costs]\nusd = { small = -1.0 }", "costs.usd.small"),
     ],
 )

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.evolved_turns import Description
-from podium.conductors.routing.learning import SeparableCma, Vector
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, install_command
 from podium.train.schema import Method
 from podium.train.training_log import ANEW
 from podium_lab.evolution.coordinator import read_floats
@@ -31,6 +30,54 @@ FILE: Final = "directions.npy"
 """Where directions are kept, in the directory of a checkpoint."""
 
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+
+def default_population(parameters: int) -> int:
+    """Return the default population size, ⌈4 + 3 ln n⌉, as in the paper."""
+    return math.ceil(4 + 3 * math.log(parameters))
+
+
+class SeparableCma:
+    """Separable CMA-ES that maximizes; the result is the mean of the distribution.
+
+    The same seed and rewards give the same candidates on every machine.
+    """
+
+    def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
+        try:
+            from cmaes import SepCMA
+        except ImportError as error:
+            raise ConfigError(
+                f"evolution needs the package cmaes, which is not here ({error}); install it by: "
+                f"{install_command('lab')}"
+            ) from error
+        self._optimiser = SepCMA(
+            mean=start.copy(), sigma=sigma, population_size=population, seed=seed
+        )
+        self._candidates: list[Vector] = []
+        self.sigma = sigma
+
+    @property
+    def found(self) -> Vector:
+        """The current mean."""
+        mean: Vector = self._optimiser.mean.copy()
+        return mean
+
+    def ask(self) -> list[Vector]:
+        """Draw the candidates of the next generation."""
+        self._candidates = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
+        self.sigma = _spread(self._candidates, self._optimiser.mean)
+        return self._candidates
+
+    def tell(self, rewards: Sequence[float]) -> None:
+        """Report the candidates' rewards, in their order; more is better."""
+        losses = [-reward for reward in rewards]  # it looks for the least
+        self._optimiser.tell(list(zip(self._candidates, losses, strict=True)))
+
+
+def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
+    return float(np.sqrt(np.mean((np.array(candidates) - middle) ** 2)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from podium._util.files import read_json, replace_directory, write_atomically
 from podium.conductors.evolved_turns import ROLES, Description
 from podium.conductors.routing.arrays import normalize_seed
-from podium.conductors.routing.learning import default_population
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.task import Task
 from podium.train.exercises import exercises, held_out_exercises
@@ -45,7 +44,13 @@ from podium.workers import Http
 from podium_lab.evolution.coordinator import Coordinator
 from podium_lab.evolution.hidden_states import HiddenReader
 from podium_lab.evolution.results import COORDINATOR
-from podium_lab.evolution.search import SearchSpace, principal_directions, read_space, start_search
+from podium_lab.evolution.search import (
+    SearchSpace,
+    default_population,
+    principal_directions,
+    read_space,
+    start_search,
+)
 from podium_lab.evolution.trials import (
     CachedReader,
     Trial,

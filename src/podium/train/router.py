@@ -12,7 +12,7 @@ from pydantic import Field
 
 from podium.config.workers import Name
 from podium.train.recipe import read_tables
-from podium.train.schema import Positive, Spread, Weight
+from podium.train.schema import Positive, Weight
 from podium.workers.catalogue import Table
 
 if TYPE_CHECKING:  # the extra `router`: other trainings do without
@@ -41,22 +41,9 @@ class RouterTable(Table):
     parts: int = Field(
         default=5,
         ge=3,
-        description="in how many parts questions are left out in turn, for every choice; evolution "
-        "learns from all but two of them, chooses by one and proves itself by the other",
+        description="in how many parts questions are left out in turn, for every choice",
     )
     seed: int = Field(default=0, description="what all that is random begins with")
-
-
-class EvolutionTable(Table):
-    """The second stage: evolution for what routing earns in the end."""
-
-    generations: int = Field(default=60, ge=0, description="at most so many; 0 leaves it out")
-    population: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="heads in each; 4 + 3 ln n of n numbers, when left out"
-    )
-    spread: Spread = Field(
-        default=0.1, description="how far heads are drawn, in sizes of the first head's numbers"
-    )
 
 
 class CostsTable(Table):
@@ -72,14 +59,13 @@ class RouterRecipe(Table):
     """A whole recipe."""
 
     router: RouterTable
-    evolution: EvolutionTable = EvolutionTable()
     costs: CostsTable = CostsTable()
 
     @property
     def packages(self) -> tuple[str, ...]:
         """The packages of the extra `router`."""
         reading = ("tokenizers", "safetensors") if self.router.encoder == "minilm" else ()
-        return ("numpy", *reading, *(("cmaes",) if self.evolution.generations else ()))
+        return ("numpy", *reading)
 
     def resolve_paths(self, directory: Path) -> RouterRecipe:
         """Return the recipe with its paths relative to that directory made absolute."""
@@ -112,17 +98,12 @@ class TrainedRouter:
             f"{worker.name}: {mean:.3f} on the average, {worker.cost:.6g} USD a question"
             for worker, mean in zip(found.workers, means, strict=True)
         ]
-        evolved = (
-            f"evolved for {learned.generations} generation{'s' * (learned.generations != 1)}"
-            if learned.generations
-            else "evolution brought nothing that chance would not, so it was left out"
-        )
         return [
             f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
             f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
             f"on questions left out, routing earned {learned.areas[learned.penalty]:.3f} over the "
-            f"whole quality bias, with the L2 penalty {learned.penalty}; {evolved}",
+            f"whole quality bias, with the L2 penalty {learned.penalty}",
             str(self.path),
         ]
 
@@ -139,21 +120,10 @@ def load_outcomes(recipe: RouterRecipe) -> RewardTable:
 
 def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
     """Train the router and write its file."""
-    from podium.conductors.routing.learning import Evolution, RouterTraining, fit_router
+    from podium.conductors.routing.learning import RouterTraining, fit_router
 
     table = recipe.router
-    evolution = Evolution(
-        generations=recipe.evolution.generations,
-        population=recipe.evolution.population,
-        spread=recipe.evolution.spread,
-        seed=table.seed,
-    )
-    options = RouterTraining(
-        temperature=table.temperature,
-        parts=table.parts,
-        evolution=evolution if evolution.generations else None,
-        seed=table.seed,
-    )
+    options = RouterTraining(temperature=table.temperature, parts=table.parts, seed=table.seed)
     source = ", ".join(Path(path).name for path in table.logs)
     found = fit_router(rewards, _encoder(recipe, rewards), options, source=source)
     path = Path(table.output)

@@ -1,24 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing import KnownWorker, learning
+from podium.conductors.routing import KnownWorker
 from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.conductors.routing.learning import (
-    Evolution,
     Penalty,
-    RouterFit,
     RouterTraining,
     area,
-    evolve_head,
     fit_calibration,
     fit_head,
     fit_router,
@@ -42,7 +36,7 @@ def evidence(count: int = 240, seed: int = 0) -> RewardTable:
 
 def learned(found: RewardTable) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
-    options = RouterTraining(evolution=None, penalties=(Penalty(0.1, toward_scores=False),))
+    options = RouterTraining(penalties=(Penalty(0.1, toward_scores=False),))
     router = fit_router(found, HashedEncoder.fit(found.questions), options).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
     averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
@@ -87,7 +81,7 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
     router = fit_router(
         RewardTable(questions, WORKERS, rewards),
         HashedEncoder.fit(questions),
-        RouterTraining(evolution=None),
+        RouterTraining(),
     ).router
     unseen = [f"question {number}" for number in range(200, 400)]
     expected = router.expected(router.encoder.encode(unseen))
@@ -96,9 +90,7 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
 
 def test_the_quality_bias_is_monotone_in_cost_and_above_the_line_on_unseen_questions() -> None:
     found, unseen = evidence(), evidence(600, seed=1)
-    router = fit_router(
-        found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None)
-    ).router
+    router = fit_router(found, HashedEncoder.fit(found.questions), RouterTraining()).router
     expected = router.expected(router.encoder.encode(unseen.questions))
     everyone = np.arange(600)
     costs, rewards = [], []
@@ -126,110 +118,6 @@ def test_the_quality_bias_ends_where_routing_earned_most() -> None:
     assert mean_reward(expected, rewards, costs, quality_bias.prices[-1]) == 1.0
 
 
-def test_evolution_finds_what_soft_targets_leave() -> None:
-    found = evidence()
-    vectors = HashedEncoder.fit(found.questions).encode(found.questions)
-    start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
-    start[-1] = (0.5, 0.45)
-    quality_bias = QualityBias.fit(expected_by(start, vectors), found.rewards, found.costs)
-    *_, last = evolve_head(
-        start,
-        vectors,
-        found.rewards,
-        found.costs,
-        quality_bias,
-        Evolution(generations=20, spread=100.0),
-    )
-    before, after = (
-        area(expected_by(head, vectors), found.rewards, found.costs) for head in (start, last)
-    )
-    assert after > before + 0.05
-
-
-def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
-    found = evidence(60)
-    vectors = HashedEncoder.fit(found.questions).encode(found.questions)
-    head = fit_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
-    quality_bias = QualityBias.fit(expected_by(head, vectors), found.rewards, found.costs)
-    runs = [
-        list(
-            evolve_head(
-                head, vectors, found.rewards, found.costs, quality_bias, Evolution(generations=2)
-            )
-        )
-        for _ in range(2)
-    ]
-    assert np.array_equal(runs[0][0], head)
-    assert not np.array_equal(runs[0][2], head)
-    assert np.array_equal(runs[0][2], runs[1][2])
-
-
-def test_a_gain_that_chance_would_bring_about_leaves_the_head_as_it_was() -> None:
-    evolving = [noise(seed) for seed in range(12)]
-    assert sum(each.generations > 0 for each in evolving) <= 1
-
-
-def noise(seed: int) -> RouterFit:
-    """What is learned where nothing tells who is right."""
-    rng = np.random.default_rng(seed)
-    questions = tuple(f"question {number} of {rng.integers(40)}" for number in range(150))
-    rewards = (rng.random((150, 2)) < 0.5).astype(np.float32)
-    options = RouterTraining(evolution=Evolution(generations=15), seed=seed)
-    evidence = RewardTable(questions, WORKERS, rewards)
-    return fit_router(evidence, HashedEncoder.fit(questions), options)
-
-
-class Signs:
-    """Reads the two numbers of a question, the first of them in a low voice."""
-
-    def encode(self, texts: Sequence[str]) -> Array:
-        read = np.array([[float(each) for each in text.split()] for text in texts])
-        found: Array = read * (0.1, 1.0)
-        return found
-
-    def document(self) -> dict[str, Any]:
-        return {}
-
-
-def stands_still(evidence: RewardTable, encoder: Any, parts: Any) -> tuple[Any, Array]:
-    """Questions are read by the encoder alone."""
-    return encoder, encoder.encode(evidence.questions)
-
-
-def test_after_evolution_quality_bias_and_confidence_are_of_heads_of_other_folds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(learning, "_fit_encoder", stands_still)
-    found = steep(400)
-    options = RouterTraining(
-        penalties=(Penalty(1e3, toward_scores=False),),
-        evolution=Evolution(generations=10, spread=3.0),
-    )
-    done = fit_router(found, Signs(), options)
-    assert done.generations > 0
-    heads: list[Array] = []
-
-    def kept(*taken: Any, **more: Any) -> Any:
-        yield from evolve_head(*taken, **more)
-        heads.append(taken[1])
-
-    monkeypatch.setattr(learning, "evolve_head", kept)
-    fit_router(found, Signs(), options)
-    # One look at how long, one head of everything, and one without each part.
-    assert [len(rows) for rows in heads] == [240, 400, 320, 320, 320, 320, 320]
-
-
-def steep(count: int) -> RewardTable:
-    """How good the second worker is depends on the first number and hardly on the other, which a
-    head that is held back sees the other way round."""
-    rng = np.random.default_rng(0)
-    numbers = rng.uniform(-1, 1, (count, 2))
-    questions = tuple(f"{one:.6f} {other:.6f}" for one, other in numbers)
-    second = 0.5 + 0.4 * np.sign(numbers[:, 0]) + 0.1 * numbers[:, 1]
-    rewards = np.stack([np.full(count, 0.5), second], axis=1).astype(np.float32)
-    return RewardTable(questions, WORKERS, rewards)
-
-
 EASY, HARD = (0.9, 0.95), (0.05, 0.5)
 
 
@@ -252,12 +140,12 @@ def test_a_log_without_questions_that_every_worker_was_asked_is_refused() -> Non
     found, _ = sorted_out(600, 8)
     told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
     with pytest.raises(ConfigError, match=told):
-        fit_router(found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None))
+        fit_router(found, HashedEncoder.fit(found.questions), RouterTraining())
 
 
 def test_a_routers_figures_hold_though_not_every_worker_was_asked_everything() -> None:
     found, truth = sorted_out(600, 100)
-    done = fit_router(found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None))
+    done = fit_router(found, HashedEncoder.fit(found.questions), RouterTraining())
     router = done.router
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]

@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("cmaes")
 
-from podium.conductors.routing.learning import Vector, default_population
 from podium.train.schema import Method
-from podium_lab.evolution.search import Search, start_search
+from podium_lab.evolution.search import Search, Vector, default_population, start_search
 
 START = np.zeros(40)
 GOAL = np.linspace(-1, 1, 40)

@@ -1,7 +1,7 @@
 """Learned routing: choose the worker that answers a question, by expected reward and cost.
 
     router               the learned router, its decisions, its quality bias, its data
-    learning             the two stages of training
+    learning             training
     encoders             vectors of questions; all-MiniLM-L6-v2 in numpy
     scores               expected rewards from a question's neighbours and from its words
     arrays               arrays as JSON

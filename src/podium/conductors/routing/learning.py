@@ -1,21 +1,18 @@
-"""Train a router on a table of rewards, in two stages.
+"""Train a router on a table of rewards.
 
-1.  Soft targets. For each question the workers' mean rewards, divided by a temperature, make a
-    distribution, and the head is fitted to it by Kullback-Leibler divergence. A reward of one half
-    is in every distribution as a worker of its own, so that the head learns absolute rewards.
-    Workers that were not asked a question are left out of its distribution.
-2.  Evolution, for the reward of routing itself.
+For each question the workers' mean rewards, divided by a temperature, make a distribution, and the
+head is fitted to it by Kullback-Leibler divergence. A reward of one half is in every distribution
+as a worker of its own, so that the head learns absolute rewards. Workers that were not asked a
+question are left out of its distribution.
 
-Regularization, number of generations, prices of the quality bias and the calibration of confidence
-are chosen by cross-validation, on questions that every worker was asked (`RewardTable.whole`).
+Regularization, prices of the quality bias and the calibration of confidence are chosen by
+cross-validation, on questions that every worker was asked (`RewardTable.whole`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,7 +21,6 @@ from numpy.typing import NDArray
 from podium.conductors.routing.arrays import Array, normalize_seed
 from podium.conductors.routing.encoders import Encoder, ScoringEncoder, average_head, join_scores
 from podium.conductors.routing.router import (
-    MARKS,
     Calibration,
     LearnedRouter,
     QualityBias,
@@ -34,115 +30,6 @@ from podium.conductors.routing.router import (
     route,
 )
 from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
-from podium.core.errors import ConfigError, install_command
-
-Vector = NDArray[np.float64]
-
-
-def default_population(parameters: int) -> int:
-    """Return the default population size, ⌈4 + 3 ln n⌉, as in the paper."""
-    return math.ceil(4 + 3 * math.log(parameters))
-
-
-class SeparableCma:
-    """Separable CMA-ES that maximizes; the result is the mean of the distribution.
-
-    The same seed and rewards give the same candidates on every machine.
-    """
-
-    def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
-        try:
-            from cmaes import SepCMA
-        except ImportError as error:
-            raise ConfigError(
-                f"evolution needs the package cmaes, which is not here ({error}); install it by: "
-                f"{install_command('router')}"
-            ) from error
-        self._optimiser = SepCMA(
-            mean=start.copy(), sigma=sigma, population_size=population, seed=seed
-        )
-        self._candidates: list[Vector] = []
-        self.sigma = sigma
-
-    @property
-    def found(self) -> Vector:
-        """The current mean."""
-        mean: Vector = self._optimiser.mean.copy()
-        return mean
-
-    def ask(self) -> list[Vector]:
-        """Draw the candidates of the next generation."""
-        self._candidates = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
-        self.sigma = _spread(self._candidates, self._optimiser.mean)
-        return self._candidates
-
-    def tell(self, rewards: Sequence[float]) -> None:
-        """Report the candidates' rewards, in their order; more is better."""
-        losses = [-reward for reward in rewards]  # it looks for the least
-        self._optimiser.tell(list(zip(self._candidates, losses, strict=True)))
-
-
-def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
-    return float(np.sqrt(np.mean((np.array(candidates) - middle) ** 2)))
-
-
-WEIGHED: Final = tuple(range(1, len(MARKS), 3))
-"""Marks of the quality bias at which a head is scored; at mark 0 the cheapest worker is chosen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evolution:
-    """Options of the second stage.
-
-    `population` is 4 + 3 ln n of n numbers by default; heads are drawn at `spread` times the root
-    mean square of the head's numbers.
-    """
-
-    generations: int = 60
-    population: int | None = None
-    spread: float = 0.1
-    seed: int = 42
-
-
-def evolve_head(
-    head: Array,
-    vectors: Array,
-    rewards: Array,
-    costs: Array,
-    quality_bias: QualityBias,
-    evolution: Evolution,
-    *,
-    generations: int | None = None,
-) -> Iterator[Array]:
-    """Yield the head, then the mean head after each generation.
-
-    Every worker must have been asked each of the questions.
-    """
-    size = float(np.sqrt(np.mean(np.square(head[:-1])))) or 1e-3
-    population = evolution.population or default_population(head.size)
-    search = SeparableCma(
-        np.zeros(head.size), evolution.spread, population, normalize_seed(evolution.seed)
-    )
-    yield head
-    for _ in range(evolution.generations if generations is None else generations):
-        drawn = [head + size * change.reshape(head.shape) for change in search.ask()]
-        search.tell([_worth(moved, vectors, rewards, costs, quality_bias) for moved in drawn])
-        found: Array = (head + size * search.found.reshape(head.shape)).astype(np.float32)
-        yield found
-
-
-def _worth(
-    head: Array, vectors: Array, rewards: Array, costs: Array, quality_bias: QualityBias
-) -> float:
-    expected = vectors @ head[:-1] + head[-1]
-    everyone = np.arange(len(vectors))
-    total = 0.0
-    for mark in WEIGHED:
-        price = quality_bias.prices[mark]
-        chosen = (expected - price * costs).argmax(axis=1)
-        total += float(np.mean(rewards[everyone, chosen] - price * costs[chosen]))
-    return total
-
 
 MIDDLE: Final = 0.5
 """The reward that is a worker of its own in every distribution."""
@@ -154,9 +41,6 @@ BUDGETS: Final = 11
 """Number of budgets at which routing is scored, from the cheapest worker's cost to the highest."""
 
 MIN_QUESTIONS: Final = 10
-
-MIN_Z: Final = 1.64
-"""Standard errors that a gain must reach: a one-sided test at 5 %."""
 
 PRIOR_STRENGTH: Final = 1e-3
 """Strength of the prior on the calibration curve."""
@@ -182,9 +66,7 @@ class Penalty(NamedTuple):
 class RouterTraining:
     """Options of a router's training.
 
-    `penalties` are the penalties to choose from, in `parts` folds of cross-validation, at least 3:
-    evolution needs one fold to choose by and one to test. Without `evolution` there is no second
-    stage.
+    `penalties` are the penalties to choose from, in `parts` folds of cross-validation.
     """
 
     temperature: float = 0.5
@@ -193,18 +75,16 @@ class RouterTraining:
         *(Penalty(strength, toward_scores=False) for strength in (1.0, 10.0, 100.0, 1e3)),
     )
     parts: int = 5
-    evolution: Evolution | None = field(default_factory=Evolution)
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RouterFit:
-    """The trained router, its penalty, the score of each penalty, and its generations."""
+    """The trained router, its penalty, and the score of each penalty."""
 
     router: LearnedRouter
     penalty: Penalty
     areas: dict[Penalty, float]
-    generations: int
 
 
 def fit_router(
@@ -218,29 +98,35 @@ def fit_router(
     table.check(MIN_QUESTIONS)
     parts = _assign_folds(table.whole, options)
     full_encoder, vectors = _fit_encoder(table, encoder, parts)
-    data = _TrainingData(table, vectors, options, parts)
     whole, rewards, costs = table.whole, table.rewards[table.whole], table.costs
-    predicted = {
-        penalty: data.predict(partial(data.head, penalty=penalty)) for penalty in options.penalties
-    }
-    areas = {
-        penalty: area(expected[whole], rewards, costs) for penalty, expected in predicted.items()
-    }
+
+    def head(rows: NDArray[np.bool_], penalty: Penalty) -> Array:
+        shape = vectors.shape[1], len(table.workers)
+        plain = average_head(shape[1]) if penalty.toward_scores else np.zeros(shape)
+        return fit_head(
+            vectors[rows], table.rewards[rows], options.temperature, penalty.strength, plain
+        )
+
+    def predict(penalty: Penalty) -> Array:
+        """Predict the rewards of each question by a head that was fitted to the other folds."""
+        found = np.zeros(table.rewards.shape)
+        for part in range(int(parts.max()) + 1):
+            left_out = parts == part
+            found[left_out] = expected_by(head(~left_out, penalty), vectors[left_out])
+        return found[whole]
+
+    predicted = {penalty: predict(penalty) for penalty in options.penalties}
+    areas = {penalty: area(found, rewards, costs) for penalty, found in predicted.items()}
     penalty = max(areas, key=areas.__getitem__)
-    head = data.head(data.everything, penalty)
-    expected = predicted[penalty]
-    quality_bias = QualityBias.fit(expected[whole], rewards, costs)
-    generations = 0
-    if options.evolution is not None:
-        stage = _EvolutionStage(data, penalty, quality_bias, options.evolution)
-        generations = stage.generations()
-        if generations:
-            head = stage.head(data.everything, generations)
-            expected = data.predict(lambda rows: stage.head(rows, generations))
-            quality_bias = QualityBias.fit(expected[whole], rewards, costs)
-    calibration = fit_calibration(expected[whole], rewards)
-    router = LearnedRouter(table.workers, full_encoder, head, quality_bias, calibration, source)
-    return RouterFit(router, penalty, areas, generations)
+    router = LearnedRouter(
+        table.workers,
+        full_encoder,
+        head(np.ones(len(vectors), dtype=bool), penalty),
+        QualityBias.fit(predicted[penalty], rewards, costs),
+        fit_calibration(predicted[penalty], rewards),
+        source,
+    )
+    return RouterFit(router, penalty, areas)
 
 
 def _assign_folds(whole: NDArray[np.bool_], options: RouterTraining) -> NDArray[np.int64]:
@@ -271,73 +157,6 @@ def _fit_encoder(
         encoder, NeighbourScores.fit(vectors, rewards), WordScores.fit(counted, rewards)
     )
     return whole, found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _TrainingData:
-    table: RewardTable
-    vectors: Array
-    options: RouterTraining
-    parts: NDArray[np.int64]
-
-    @property
-    def everything(self) -> NDArray[np.bool_]:
-        return np.ones(len(self.vectors), dtype=bool)
-
-    def head(self, rows: NDArray[np.bool_], penalty: Penalty) -> Array:
-        """Fit a head to those rows."""
-        vectors, rewards = self.vectors[rows], self.table.rewards[rows]
-        shape = vectors.shape[1], rewards.shape[1]
-        plain = average_head(shape[1]) if penalty.toward_scores else np.zeros(shape)
-        return fit_head(vectors, rewards, self.options.temperature, penalty.strength, plain)
-
-    def predict(self, fit: Callable[[NDArray[np.bool_]], Array]) -> Array:
-        """Predict the rewards of each question by a head that was fitted to the other folds."""
-        found = np.zeros(self.table.rewards.shape)
-        for part in range(int(self.parts.max()) + 1):
-            left_out = self.parts == part
-            found[left_out] = expected_by(fit(~left_out), self.vectors[left_out])
-        return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _EvolutionStage:
-    data: _TrainingData
-    penalty: Penalty
-    quality_bias: QualityBias
-    evolution: Evolution
-
-    def generations(self) -> int:
-        """Return the number of generations that is best on one fold and helps on another."""
-        choosing, proving = (self.data.parts == part for part in range(2))
-        states = list(self._states(~choosing & ~proving))
-        best = int(np.argmax([self._reached(state, choosing).mean() for state in states]))
-        gains = self._reached(states[best], proving) - self._reached(states[0], proving)
-        if best == 0 or len(gains) < MIN_QUESTIONS:
-            return 0
-        return best if gains.mean() > MIN_Z * gains.std(ddof=1) / np.sqrt(len(gains)) else 0
-
-    def head(self, rows: NDArray[np.bool_], generations: int) -> Array:
-        """Return the head of those rows after so many generations."""
-        *_, last = self._states(rows, generations)
-        return last
-
-    def _states(self, rows: NDArray[np.bool_], generations: int | None = None) -> Iterator[Array]:
-        table, whole = self.data.table, rows & self.data.table.whole
-        return evolve_head(
-            self.data.head(rows, self.penalty),
-            self.data.vectors[whole],
-            table.rewards[whole],
-            table.costs,
-            self.quality_bias,
-            self.evolution,
-            generations=generations,
-        )
-
-    def _reached(self, head: Array, part: NDArray[np.bool_]) -> Array:
-        table, whole = self.data.table, part & self.data.table.whole
-        expected = expected_by(head, self.data.vectors[whole])
-        return rewards_by_question(expected, table.rewards[whole], table.costs)
 
 
 def fit_head(
