@@ -27,7 +27,7 @@ from podium.train.exercises import (
     recipe_pool,
 )
 from podium.train.recipe import Recipe
-from podium.train.worker_set import plain_scorer
+from podium.train.worker_set import make_scorers
 from podium_lab.etudes import FAMILIES, FlakyWorker
 from podium_lab.etudes.training import held_out_etudes
 from podium_lab.etudes.workers import oracle_workers
@@ -63,7 +63,7 @@ async def measured(recipe: Recipe, share_forgotten: float = 0.0) -> Baselines:
     pool = recipe_pool(recipe)
     workers = [FlakyWorker(worker, share_forgotten) for worker in oracle_workers()]
     return await measure_baselines(
-        recipe, plain_scorer(recipe, workers), pool, held_out_exercises(recipe, pool)
+        recipe, make_scorers(recipe, workers).plain, pool, held_out_exercises(recipe, pool)
     )
 
 
@@ -111,7 +111,7 @@ async def test_where_one_worker_has_every_place_it_alone_is_measured(tmp_path: P
 async def test_everyday_questions_have_no_answer_to_be_measured_by(recipe: Recipe) -> None:
     pool = recipe_pool(recipe)
     found = await measure_baselines(
-        recipe, plain_scorer(recipe, oracle_workers()), pool, everyday_exercises(recipe)
+        recipe, make_scorers(recipe, oracle_workers()).plain, pool, everyday_exercises(recipe)
     )
     assert (found.tasks, found.workers) == (0, {})
 
@@ -136,7 +136,9 @@ async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ce
     pool = Pool((sums.profile, gone.profile))
     exercises = [asked("6 x 7?", pool), asked("4 x 11?", pool)]
     recipe = make_recipe(tmp_path)
-    found = await measure_baselines(recipe, plain_scorer(recipe, [sums, gone]), pool, exercises)
+    found = await measure_baselines(
+        recipe, make_scorers(recipe, [sums, gone]).plain, pool, exercises
+    )
     assert found == Baselines(2, {"sums": Accuracy(0.5, {"6 x 7?": 1.0, "4 x 11?": 0.0})})
     assert sums.asked == ["6 x 7?", "4 x 11?"], "a worker alone is nobody's substitute"
     assert str(found) == "on 2 questions: sums alone 0.500, the best of all workers"

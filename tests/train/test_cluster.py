@@ -35,8 +35,8 @@ from podium.train.worker_set import (
     RemoteSetup,
     ScoringActor,
     connect_workers,
+    make_scorers,
     ray_scorer,
-    recipe_scorer,
 )
 from podium.workers import Http
 from support.ray_cluster import EXCEPTIONS, DeadlyGrader, Remote, SeatHere, ray_cluster
@@ -122,7 +122,7 @@ async def scored_here(recipe: Recipe, asked: list[Asked]) -> tuple[list[Score], 
     """What they earn in this process, and how many calls had to be made for it."""
     cast = connect_workers(recipe, Http())
     try:
-        scores = await all_scored(recipe_scorer(recipe, cast.workers), cast.pool, asked)
+        scores = await all_scored(make_scorers(recipe, cast.workers).recipe, cast.pool, asked)
         assert cast.cache is not None
         return scores, cast.cache.misses
     finally:

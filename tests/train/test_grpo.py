@@ -30,6 +30,7 @@ from trl import GRPOTrainer
 from podium.train import grpo, shared_prompts
 from podium.train.rollouts import Policy, Rollouts
 from podium.train.training_log import last_checkpoint
+from podium.train.worker_set import Scorers
 
 pytestmark = pytest.mark.torch
 
@@ -83,7 +84,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Earned], Judge]:
 
     def install(earned: Earned) -> Judge:
         judge = Judge(earned)
-        monkeypatch.setattr(grpo, "recipe_scorer", lambda *_: judge)
+        monkeypatch.setattr(grpo, "make_scorers", lambda *_: Scorers(judge, judge))
         monkeypatch.setattr(Policy, "decode", lambda _, tokens: " ".join(map(str, tokens)))
         return judge
 

@@ -138,7 +138,7 @@ async def test_every_plan_is_scored_for_the_question_that_it_was_written_for(
     ]
     assert [attempt.prompt for attempt in batch.plans] == [[2]] * 3 + [[0]] * 3
     assert batch.rewards == [20, 21, 22, 0, 1, 2]
-    assert [(one.group, one.kind, one.score.text) for one in batch.rollouts()][:4] == [
+    assert [(one.group, one.kind, one.score.text) for one in batch.rollouts][:4] == [
         (2, "gamma", "gamma 0"),
         (2, "gamma", "gamma 1"),
         (2, "gamma", "gamma 2"),
@@ -267,7 +267,7 @@ async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path
 
 async def test_what_nobody_wrote_is_taught_and_not_diagnosed(tmp_path: Path) -> None:
     batch, _rewards = await explored(tmp_path, "cat", explore=2)
-    assert [one.score.text for one in batch.rollouts()] == [planned("ann")] * 4
+    assert [one.score.text for one in batch.rollouts] == [planned("ann")] * 4
 
 
 async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: Path) -> None:

@@ -75,9 +75,7 @@ def test_every_step_is_a_line_of_numbers_with_what_its_parts_took(
     recipe: Recipe, clock: Clock
 ) -> None:
     with TrainingLog(recipe) as training_log:
-        training_log.add_seconds("sampling", 1.5)
-        training_log.add_seconds("sampling", 0.5)
-        training_log.step(seen())
+        training_log.step(seen(), seconds={"sampling": 2.0})
         clock.now += 4
         training_log.end_step(1)
         training_log.step(seen(0.5))

@@ -21,7 +21,7 @@ from podium.train.exercises import (
     repeat_worker,
 )
 from podium.train.recipe import Recipe
-from podium.train.worker_set import recipe_scorer, refuse_indices, with_fixed_subtasks
+from podium.train.worker_set import make_scorers, refuse_indices, with_fixed_subtasks
 from podium_lab.etudes import GENERALIST, FlakyWorker
 from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import oracle_workers
@@ -82,7 +82,7 @@ def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, acc
 async def test_only_rounds_after_the_first_meet_who_forgets(tmp_path: Path) -> None:
     knowing, pool = actors()
     flaky_workers = [FlakyWorker(worker, 1.0) for worker in knowing]
-    scorer = recipe_scorer(recipe_with(tmp_path), knowing, flaky_workers)
+    scorer = make_scorers(recipe_with(tmp_path), knowing, flaky_workers).recipe
     text = write(chain(), pool)
     first = await scorer.score(text, TASK, pool)
     assert first.right
@@ -98,7 +98,7 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
 ) -> None:
     workers, pool = actors(two=Limits(concurrency=1))
     flaky_workers = [FlakyWorker(worker, 0.0) for worker in workers]
-    scorer = recipe_scorer(recipe_with(tmp_path, *one_worker), workers, flaky_workers)
+    scorer = make_scorers(recipe_with(tmp_path, *one_worker), workers, flaky_workers).recipe
     pool = repeat_worker(pool["two"], pool) if one_worker else pool
     text = write(Workflow((Step("two", "Answer"),)), pool)
     first = await scorer.score(text, TASK, pool)
@@ -116,7 +116,7 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
 
 async def test_with_binary_access_a_plan_that_names_steps_is_malformed(tmp_path: Path) -> None:
     workers, pool = actors()
-    scorer = recipe_scorer(recipe_with(tmp_path, "prompt.access=binary"), workers)
+    scorer = make_scorers(recipe_with(tmp_path, "prompt.access=binary"), workers).recipe
     named = await scorer.score(write(chain((0,)), pool), TASK, pool)
     assert (named.valid, named.reward) == (False, 0.0)
     assert 'entry 1 is [0]; a step reads everything before it or nothing here: write ["all"]' in (
@@ -125,7 +125,7 @@ async def test_with_binary_access_a_plan_that_names_steps_is_malformed(tmp_path:
     assert not workers[0].asked
     for access in ("all", ()):
         assert (await scorer.score(write(chain(access), pool), TASK, pool)).right
-    index = recipe_scorer(recipe_with(tmp_path, "prompt.access=index"), workers)
+    index = make_scorers(recipe_with(tmp_path, "prompt.access=index"), workers).recipe
     assert (await index.score(write(chain((0,)), pool), TASK, pool)).right
 
 
@@ -143,7 +143,7 @@ async def test_with_fixed_subtasks_every_worker_is_told_the_same(tmp_path: Path)
     workers, pool = actors()
     recipe = recipe_with(tmp_path, "prompt.fixed_subtasks=true")
     text = write(chain(), pool)
-    score = await recipe_scorer(recipe, workers).score(text, TASK, pool)
+    score = await make_scorers(recipe, workers).recipe.score(text, TASK, pool)
     for worker in workers:
         (message,) = worker.asked
         assert "Your subtask: Solve the user question" in message
@@ -177,7 +177,7 @@ async def test_whatever_place_a_plan_names_it_asks_the_one_worker(tmp_path: Path
     workers, pool = actors()
     recipe = recipe_with(tmp_path, "prompt.one_worker=two")
     everywhere = repeat_worker(pool["two"], pool)
-    score = await recipe_scorer(recipe, workers).score(write(chain(), pool), TASK, everywhere)
+    score = await make_scorers(recipe, workers).recipe.score(write(chain(), pool), TASK, everywhere)
     assert [step.worker for step in score.steps] == ["two", "two-2"]
     assert (len(workers[0].asked), len(workers[1].asked)) == (0, 2)
     assert score.right
@@ -188,7 +188,9 @@ async def test_its_limits_hold_over_all_places_together(tmp_path: Path) -> None:
     recipe = recipe_with(tmp_path, "prompt.one_worker=two")
     both = Workflow((Step("one", "A"), Step("two", "B"), Step("one", "C", "all")))
     everywhere = repeat_worker(pool["two"], pool)
-    assert (await recipe_scorer(recipe, workers).score(write(both, pool), TASK, everywhere)).right
+    assert (
+        await make_scorers(recipe, workers).recipe.score(write(both, pool), TASK, everywhere)
+    ).right
     assert workers[1].most_in_flight == 1
 
 
@@ -204,7 +206,7 @@ async def test_one_worker_takes_every_place_of_an_etudes_pool_also_where_it_was_
     recipe = make_recipe(tmp_path, ETUDES, ["prompt.one_worker=words", "pool.drop=0.9"])
     pool = recipe_pool(recipe)
     drawn = [*exercises(recipe, pool), *held_out_exercises(recipe, pool)]
-    scorer = recipe_scorer(recipe, oracle_workers())
+    scorer = make_scorers(recipe, oracle_workers()).recipe
     for exercise in drawn:
         pool = exercise.context.pool
         assert {name.partition("-")[0] for name in pool.names} == {"words"}

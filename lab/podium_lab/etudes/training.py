@@ -21,10 +21,11 @@ from podium.core.request import FREE
 from podium.core.task import Task
 from podium.core.workflow import Workflow
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise, Fits, limit_context, repeat_worker, take_fitting
+from podium.train.exercises import Exercise, limit_context, repeat_worker
 from podium.train.recipe import Recipe
 from podium_lab.etudes.etude import Etude, held_out
 from podium_lab.etudes.plan_examples import (
+    FLAKY,
     SHAPES,
     ExampleSettings,
     PlanExample,
@@ -136,7 +137,7 @@ def _settings(
         true_access=data.true_access,
         drop=pool.drop,
         keep_needed=pool.keep_needed,
-        flaky_share=pool.flaky_workers,
+        flaky_share=pool.flaky or FLAKY,
         flaky_seed=recipe.run.seed,
     )
     return replace(settings, roles=tuple(roles)) if roles else settings
@@ -186,9 +187,9 @@ def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, l
     }
 
 
-def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
-    """Yield études stage by stage, until all steps have theirs. The steps of a stage that go over
-    the same questions again have none of their own."""
+def etude_stages(recipe: Recipe) -> Iterator[tuple[Iterator[Exercise], int]]:
+    """Yield the endless exercises of each stage, and how many of them all its steps have. The
+    steps that go over the same questions again have none of their own."""
     training = recipe.grpo or recipe.evolve
     assert training is not None
     settings = _settings(recipe, USUAL, recipe.pool.roles)
@@ -205,7 +206,7 @@ def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
             for asked, context in make_training_contexts(seed, replace(settings, shapes=shapes))
         )
         lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
-        yield from islice(take_fitting(drawn, fits), lasting * training.questions)
+        yield drawn, lasting * training.questions
         left -= lasting
 
 

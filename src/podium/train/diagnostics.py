@@ -228,7 +228,8 @@ def _samples(graded: Sequence[Rollout], count: int) -> tuple[RolloutSample, ...]
     """Return the best and the worst rollouts, each of another group."""
     ranked = sorted(graded, key=lambda rollout: rollout.score.reward or 0.0, reverse=True)
     best = _one_of_each_group(ranked)[:count]
-    worst = [rollout for rollout in _one_of_each_group(ranked[::-1]) if rollout not in best]
+    shown = {id(rollout) for rollout in best}
+    worst = [one for one in _one_of_each_group(ranked[::-1]) if id(one) not in shown]
     return tuple(_sample(rollout) for rollout in (*best, *worst[:count]))
 
 
@@ -427,6 +428,22 @@ class Baselines:
         parts = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
         parts += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
         return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
+
+
+async def find_baselines(
+    recipe: Recipe,
+    scorer: PlanScorer,
+    pool: Pool,
+    exercises: Sequence[Exercise],
+    *,
+    resume: bool,
+) -> Baselines:
+    """Read the baselines on resume, or else measure and write them."""
+    found = read_baselines(recipe.output) if resume else None
+    if found is None:
+        found = await measure_baselines(recipe, scorer, pool, exercises)
+        write_baselines(recipe.output, found)
+    return found
 
 
 async def measure_baselines(

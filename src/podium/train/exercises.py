@@ -186,16 +186,18 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     """
     training = recipe.grpo or recipe.evolve
     assert training is not None, "only learning from reward has exercises"
-    count = recipe.batches * training.questions
     if recipe.data.kind == "etudes":
         with lab_extra():
-            from podium_lab.etudes.training import etude_exercises
-        drawn = etude_exercises(recipe, fits)
+            from podium_lab.etudes.training import etude_stages
+        stages = etude_stages(recipe)
     else:
         rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
         tasks = [record.to_task() for record in load_problems(recipe).train]
         endless = draw_exercises(recipe, tasks, _with_one_worker(recipe, pool), rng)
-        drawn = islice(take_fitting(endless, fits), count)
+        stages = iter([(endless, recipe.batches * training.questions)])
+    drawn = (
+        exercise for stage, count in stages for exercise in islice(take_fitting(stage, fits), count)
+    )
     return [exercise._replace(number=number) for number, exercise in enumerate(drawn)]
 
 

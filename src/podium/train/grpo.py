@@ -36,7 +36,6 @@ from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium._util.lab import EVERYDAY
-from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool
 from podium.train.answers import AnswerRollouts
@@ -44,9 +43,7 @@ from podium.train.diagnostics import (
     Baselines,
     StepBaselines,
     diagnose,
-    measure_baselines,
-    read_baselines,
-    write_baselines,
+    find_baselines,
 )
 from podium.train.exercises import (
     Exercise,
@@ -77,11 +74,11 @@ from podium.train.training_log import (
 )
 from podium.train.worker_set import (
     RayScorer,
+    Scorers,
     WorkerSet,
     connect_workers,
-    plain_scorer,
+    make_scorers,
     ray_scorer,
-    recipe_scorer,
 )
 from podium.workers import Http
 
@@ -102,7 +99,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = grpo_config(recipe)
     wait_for_everyone()  # the main process has checked the output before anything is written
-    torch.manual_seed(normalize_seed(recipe.run.seed))
+    torch.manual_seed(arguments.seed)
     with (
         explain_out_of_space(recipe.output, fewer=FEWER),
         nullcontext() if recipe.run.ray is None else ray_scorer(recipe) as cluster,
@@ -117,11 +114,13 @@ def _train(
     assert recipe.grpo is not None
     workers = connect_workers(recipe, Http())
     policy = Policy(recipe)
-    scorer = cluster or recipe_scorer(recipe, workers.workers, workers.flaky_workers)
+    scorers = make_scorers(recipe, workers.workers, workers.flaky_workers)
+    if cluster is not None:
+        scorers = Scorers(cluster, cluster.plain)
     rollouts = (
-        Rollouts(recipe, policy, scorer)
+        Rollouts(recipe, policy, scorers.recipe)
         if recipe.answers is None
-        else AnswerRollouts(recipe, policy, scorer, workers.workers)
+        else AnswerRollouts(recipe, policy, scorers.recipe, workers.workers)
     )
     practice = exercises(recipe, workers.pool, rollouts.fits)
     begun = last_checkpoint(recipe.output) if resume else None
@@ -134,8 +133,7 @@ def _train(
                 f"prompts are longer than grpo.max_prompt_tokens = {recipe.grpo.max_prompt_tokens}"
             )
         try:
-            plain = cluster.plain if cluster else plain_scorer(recipe, workers.workers)
-            run.load_baselines(plain, workers.pool, resume=begun is not None)
+            run.load_baselines(scorers.plain, workers.pool, resume=begun is not None)
             with silence(trainer):
                 trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
@@ -208,11 +206,8 @@ class _GrpoRun(TrainerCallback):
         """Measure the baselines of every step, or read them on resume."""
         if not needs_baselines(self._recipe, pool) or not is_main_process():
             return
-        found = read_baselines(self._recipe.output) if resume else None
-        if found is None:
-            questions = self._held_out or self._practice[: self._recipe.run.eval_tasks]
-            found = self._await(measure_baselines(self._recipe, scorer, pool, questions))
-            write_baselines(self._recipe.output, found)
+        questions = self._held_out or self._practice[: self._recipe.run.eval_tasks]
+        found = self._await(find_baselines(self._recipe, scorer, pool, questions, resume=resume))
         self._training_log.note(str(found))
         self._baselines = self._step_baselines(found)
 
@@ -237,10 +232,9 @@ class _GrpoRun(TrainerCallback):
                 f"longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
             )
         scoring = rollouts.scoring_seconds - scoring
-        log.add_seconds("workers", scoring)
-        log.add_seconds("sampling", time.monotonic() - began - scoring)
-        seen = diagnose(gather_object(batch.rollouts()), self._baselines)
-        log.step(seen, found=sum(gather_object([batch.found])))
+        seconds = {"workers": scoring, "sampling": time.monotonic() - began - scoring}
+        seen = diagnose(gather_object(batch.rollouts), self._baselines)
+        log.step(seen, found=sum(gather_object([batch.found])), seconds=seconds)
         return {
             "prompt_ids": [one.prompt for one in batch.plans],
             "completion_ids": [one.tokens for one in batch.plans],
@@ -367,8 +361,9 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
             f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
             f"one process; use at most {grpo.questions} of them"
         )
+    shared = trainer_arguments(recipe, grpo)
     return GRPOConfig(
-        **trainer_arguments(recipe, grpo),
+        **shared,
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=rows // micro_batch,
         num_generations=grpo.rollouts,
@@ -389,7 +384,7 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
         bf16=autocast_dtype(recipe) is torch.bfloat16,
         fp16=autocast_dtype(recipe) is torch.float16,
         shuffle_dataset=False,
-        data_seed=normalize_seed(recipe.run.seed),
+        data_seed=shared["seed"],
         logging_steps=1,
         logging_strategy="steps",
     )

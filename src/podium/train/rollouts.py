@@ -84,24 +84,15 @@ class SampledPlan:
 
 @dataclass(frozen=True, slots=True)
 class RolloutBatch:
-    """A scored batch: `plans` train the policy by `rewards`, `sampled` are all that it wrote.
+    """A scored batch: `plans` train the policy by `rewards`, `rollouts` are all that it wrote.
 
-    A reward of None drops a plan.
+    A reward of None drops a plan. `found` questions were answered right by a variation alone.
     """
 
     plans: list[SampledPlan]
     rewards: list[float | None]
-    sampled: list[SampledPlan]
-
-    def rollouts(self) -> list[Rollout]:
-        """Return what the policy wrote, for diagnostics."""
-        return _as_rollouts(self.sampled)
-
-    @property
-    def found(self) -> int:
-        """The number of questions for which only a variation was right."""
-        explored = [one for one in self.plans if one.is_explored and one.score and one.score.right]
-        return len({one.exercise.number for one in explored})
+    rollouts: list[Rollout]
+    found: int
 
 
 class Rollouts:
@@ -119,7 +110,7 @@ class Rollouts:
         self._policy = policy
         self._scorer = scorer
         self._prompt = recipe_prompt(recipe)
-        self._counts_tokens = bool(recipe.reward.reward().per_completion_token)
+        self._counts_tokens = bool(recipe.reward.per_completion_token)
         self._sampling = Sampling(
             grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k
         )
@@ -152,7 +143,9 @@ class Rollouts:
             trained = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
         plans = _flat(group for pair in zip(trained, later, strict=True) for group in pair)
         sampled = _flat(group for pair in zip(first, later, strict=True) for group in pair)
-        return RolloutBatch(plans, self._rewards(plans), sampled)
+        explored = [one for one in plans if one.is_explored and one.score and one.score.right]
+        found = len({one.exercise.number for one in explored})
+        return RolloutBatch(plans, self._rewards(plans), _as_rollouts(sampled), found)
 
     def measure(
         self, exercises: Sequence[Exercise], temperature: float, loop: asyncio.AbstractEventLoop

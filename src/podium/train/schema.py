@@ -236,13 +236,6 @@ class PoolTable(Table):
     )
 
     @cached_property
-    def flaky_workers(self) -> float:
-        """The share of failed replies in the first rounds that études come with."""
-        with lab_extra():
-            from podium_lab.etudes.plan_examples import FLAKY
-        return self.flaky or FLAKY
-
-    @cached_property
     def roles(self) -> tuple[str, ...]:
         """The roles of the études' workers in the pool; none with a pool file."""
         if not self.oracle:

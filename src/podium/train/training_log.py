@@ -57,7 +57,6 @@ class TrainingLog:
         self._samples = self._open(SAMPLES, after)
         self._began = time.monotonic()
         self._step_began = self._began
-        self._spent: dict[str, float] = {}
         self._seen: StepDiagnostics | TurnDiagnostics | None = None
         self._more: dict[str, float] = {}
 
@@ -78,14 +77,13 @@ class TrainingLog:
         """Seconds since this process started training."""
         return time.monotonic() - self._began
 
-    def add_seconds(self, what: str, seconds: float) -> None:
-        """Add seconds to a part of the current step."""
-        self._spent[what] = self._spent.get(what, 0.0) + seconds
-
-    def step(self, seen: StepDiagnostics, *, found: int = 0) -> None:
-        """Take the current step's diagnostics and how many questions only exploring solved."""
+    def step(
+        self, seen: StepDiagnostics, *, found: int = 0, seconds: Mapping[str, float] | None = None
+    ) -> None:
+        """Take the step's diagnostics, how many questions only exploring solved, and its times."""
         self._see(seen)
-        self._more = {"found_by_exploring": found}
+        spent = {f"seconds/{what}": round(value, 3) for what, value in (seconds or {}).items()}
+        self._more = {**spent, "found_by_exploring": found}
         for words in self._detector.add(seen):
             self.warn(words)
 
@@ -109,14 +107,11 @@ class TrainingLog:
         if self._seen is None:
             return
         seen, self._seen = self._seen, None
-        parts = {f"seconds/{what}": round(value, 3) for what, value in self._spent.items()}
-        self._spent = {}
         self._write(
             self._metrics,
             {
                 "step": step,
                 "seconds": round(seconds, 3),
-                **parts,
                 **_round(seen.as_metrics()),
                 **self._more,
             },

@@ -36,7 +36,7 @@ from podium.engine.calls import WorkerLimiter
 from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 from podium.train.exercises import pool_settings, recipe_pool, repeated_names
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.score import Score, Scorer
+from podium.train.score import PlanScorer, Score, Scorer
 from podium.train.training_log import process_count
 from podium.workers import Endpoint, Http, connect
 from podium.workers.cached import MIN_BYTES, CachedWorker, ReplyCache
@@ -180,16 +180,19 @@ def _pool_file_workers(recipe: Recipe, http: Http, settings: Settings) -> Iterat
         yield _Connected(worker, limited, filed.options)
 
 
-def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
-    """Return a scorer without the recipe's switches."""
-    return Scorer(workers, max_steps=recipe.prompt.max_steps)
+class Scorers(NamedTuple):
+    """The scorer of the recipe's plans, and one without the recipe's switches, for baselines."""
+
+    recipe: PlanScorer
+    plain: PlanScorer
 
 
-def recipe_scorer(
+def make_scorers(
     recipe: Recipe, workers: Sequence[Worker], later: Sequence[Worker] | None = None
-) -> Scorer:
-    """Return the scorer of the recipe's plans; `later` are the workers of later rounds."""
+) -> Scorers:
+    """Return the scorers over these workers; `later` are the workers of later rounds."""
     prompt, call_policy = recipe.prompt, CallPolicy()
+    plain = Scorer(workers, max_steps=prompt.max_steps, call_policy=CallPolicy())
     later = workers if later is None else later
     if prompt.one_worker is not None:
         call_policy = _OneWorkerLimits(_find_worker(workers, prompt.one_worker))
@@ -200,7 +203,7 @@ def recipe_scorer(
             refuse_indices(workflow)
         return with_fixed_subtasks(workflow) if prompt.fixed_subtasks else workflow
 
-    return Scorer(
+    scorer = Scorer(
         workers,
         reward=recipe.reward.reward(),
         max_steps=prompt.max_steps,
@@ -208,6 +211,7 @@ def recipe_scorer(
         call_policy=call_policy,
         later=later,
     )
+    return Scorers(scorer, plain)
 
 
 def refuse_indices(workflow: Workflow) -> None:
@@ -295,21 +299,19 @@ class ScoringActor:
     def __init__(self, setup: RemoteSetup, cache: Any) -> None:
         self._setup = setup
         self._cache = RemoteReplyCache(cache)
-        self._scorers: dict[Rules, Scorer] = {}
+        self._scorers: Scorers | None = None
         self._reported = (0, 0)
 
     async def perform(
         self, rules: Rules, text: str, task: Task, pool: Pool, options: Mapping[str, Any]
     ) -> ScoreResult:
         """Execute the plan and score it; `options` are those of `Scorer.score`."""
-        if not self._scorers:
+        if self._scorers is None:
             recipe, settings = self._setup.recipe, self._setup.settings
             connected = connect_workers(recipe, Http(), cache=self._cache, settings=settings)
-            self._scorers = {
-                "recipe": recipe_scorer(recipe, connected.workers, connected.flaky_workers),
-                "plain": plain_scorer(recipe, connected.workers),
-            }
-        score = await self._scorers[rules].score(text, task, pool, **options)
+            self._scorers = make_scorers(recipe, connected.workers, connected.flaky_workers)
+        scorer: PlanScorer = getattr(self._scorers, rules)
+        score = await scorer.score(text, task, pool, **options)
         hits, misses = self._reported
         self._reported = (self._cache.hits, self._cache.misses)
         return ScoreResult(score, self._cache.hits - hits, self._cache.misses - misses)
