@@ -34,7 +34,7 @@ NOT_RUN: Final = {
     "serve-a-team": ("serves until it is stopped", "needs Docker, Kubernetes or Postgres"),
     "evaluate": ("needs a key and the hub",),
     "train": ("needs a key", "needs a GPU", "needs a key and a GPU"),
-    "troubleshoot": ("measures for ten seconds",),
+    "troubleshoot": (),
 }
 """The blocks of each page that are not run here, by the reason that stands before them."""
 SHELL: Final = f"""

@@ -171,9 +171,7 @@ def test_the_doctor_tells_which_walls_stand_around_programs(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def walls() -> tuple[IsolationLayer, ...]:
-        return IsolationLayer("mounts", "not allowed here"), IsolationLayer(
-            "network", "no network", None
-        )
+        return IsolationLayer("mounts", "not allowed here"), IsolationLayer("network", None)
 
     monkeypatch.setattr("podium.workers.sandbox.isolation_layers", walls)
     told = podium("doctor").out
