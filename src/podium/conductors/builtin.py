@@ -35,12 +35,10 @@ _EVOLVED: Final = re.compile(r"evolved\(.*\)", re.DOTALL)
 
 
 def model_conductor_name(worker: str) -> str:
-    """Name the conductor that asks that worker to plan."""
     return f"model({worker})"
 
 
 def evolved_conductor_name(fingerprint: str) -> str:
-    """Name the conductor of an evolved coordinator."""
     return f"evolved({fingerprint})"
 
 
@@ -52,7 +50,6 @@ def tier_conductor_name(tier: Tier, configured: str, *, routed: bool = False) ->
 
 
 def configured_conductor_name(name: str) -> str:
-    """Return the configured conductor's name from that of a tier's conductor."""
     tier = _TIER.fullmatch(name)
     return tier[1] if tier else name
 
@@ -152,7 +149,6 @@ class RequestWorkflowConductor(FixedConductor):
     """Plans the workflow that came with the question."""
 
     def with_workflow(self, workflow: Workflow) -> RequestWorkflowConductor:
-        """Return the conductor with the workflow as guardrails changed it."""
         return RequestWorkflowConductor(workflow, name=self.name)
 
 
@@ -208,7 +204,6 @@ class RulesConductor(Conductor):
 
 
 def classify_question(question: str) -> Complexity:
-    """Classify the question by its words."""
     lowered = question.lower()
     if any(word in lowered for word in COMPLEX_WORDS):
         return "complex"

@@ -147,7 +147,6 @@ class Description:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the description as JSON."""
         values: dict[str, Any] = _adapter().dump_python(self, mode="json")
         return {"format": FORMAT, "version": VERSION, **values}
 
@@ -193,7 +192,6 @@ class Turn(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """True if there is a reply."""
         return self.step.status == "done"
 
 
@@ -264,7 +262,6 @@ def subtask(role: TurnRole, context: PlanningContext, *, is_first: bool) -> str:
 
 @cache
 def prompt_hash() -> str:
-    """Return the fingerprint of the roles' prompts."""
     texts = "\0".join(f"{name}\0{_text(name)}" for name in TEXTS)
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 

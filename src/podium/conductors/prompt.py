@@ -36,7 +36,6 @@ def fill_in(name: str, **values: str) -> str:
 
 @cache
 def prompt_text(name: str) -> str:
-    """Return the text of a prompt file."""
     return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()
 
 
@@ -190,7 +189,6 @@ class Prompt:
 
     @property
     def order(self) -> plan.Order:
-        """The order of the plan."""
         return "step-by-step" if self.length == "trained" else "lists"
 
     def messages(self, context: PlanningContext) -> tuple[Message, ...]:
@@ -225,7 +223,6 @@ class Prompt:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The prompt files that this prompt may use."""
         shared = {"conversation.txt", "images.txt", "objection.txt", "reask.txt"}
         return tuple(sorted({*self._own_files, *shared, self._output_file, self._access_file}))
 
@@ -249,7 +246,6 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """Fingerprint of the prompt files in use."""
         digest = hashlib.sha256()
         for name in self.files:
             digest.update(f"{name}\0{prompt_text(name)}\0".encode())
@@ -343,11 +339,9 @@ class Prompt:
         )
 
     def _taught(self, workflow: Workflow) -> Workflow:
-        """Return an example's workflow with this prompt's access."""
         return workflow if self.access == "index" else all_or_nothing(workflow)
 
     def _write_plan(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
-        """Return the plan in this prompt's form."""
         if self.form == "json":
             document = plan.workflow_document(workflow, pool)
             return json.dumps({"reasoning": reasoning, **document}, ensure_ascii=False)
@@ -443,7 +437,6 @@ def _replies(round_: Round, length: int) -> Iterator[str]:
 
 
 def _last_turns(history: Iterable[Message], limit: int) -> str:
-    """Return the conversation's last turns, within the limit."""
     turns = [f"{turn.role}: {_one_turn(turn.text)}" for turn in history if turn.text.strip()]
     return _end_of("\n".join(turns), limit)
 

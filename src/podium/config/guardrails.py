@@ -78,7 +78,6 @@ class GuardrailSettings(Table):
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, data: Any) -> Any:
-        """Fill in the defaults that depend on the kind."""
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind not in ACTIONS:
             return data

@@ -37,7 +37,6 @@ class LocalServer:
 
     @property
     def address(self) -> str:
-        """Host and port."""
         return urlsplit(self.base_url).netloc
 
     def workers(self) -> tuple[WorkerTable, ...]:

@@ -87,7 +87,6 @@ def check_address(address: str, path: str) -> None:
 
 
 def suggest(word: str, valid: Iterable[str]) -> str:
-    """Return a hint at the nearest valid word, or at all of them."""
     words = sorted(valid)
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(words)}"

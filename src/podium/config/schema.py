@@ -162,7 +162,6 @@ class ConductorTable(Table):
         return self
 
     def with_absolute_paths(self, directory: Path) -> ConductorTable:
-        """Return the table with its files relative to that directory."""
         changes: dict[str, Any] = {}
         for key in ("workflow", "coordinator"):
             if path := getattr(self, key):
@@ -405,7 +404,6 @@ class ServerSettings(Table):
         return origins
 
     def with_absolute_paths(self, directory: Path) -> ServerSettings:
-        """Return the table with its directories relative to that one."""
         if self.learning is None:
             return self
         learning = tuple(absolute_path(path, directory) for path in self.learning)
@@ -529,7 +527,6 @@ class ConfigFile(Table):
         return pool.model_copy(update={**tables, **both})
 
     def with_absolute_paths(self, directory: Path) -> ConfigFile:
-        """Return this file with its paths relative to the directory that it is in."""
         changed = {
             "conductor": self.conductor.with_absolute_paths(directory),
             "mini": self.mini.with_absolute_paths(directory),

@@ -220,7 +220,6 @@ class Settings:
         object.__setattr__(self, "run_budget", budget)
 
     def __getitem__(self, name: str) -> WorkerSettings:
-        """Return the worker of that name."""
         for worker in self.workers:
             if worker.profile.name == name:
                 return worker

@@ -83,7 +83,6 @@ class HedgeTable(Table):
     )
 
     def hedge(self) -> Hedge:
-        """Return the hedge of the table."""
         return Hedge(**self.model_dump())
 
 
@@ -110,7 +109,6 @@ class FaultsTable(Table):
     seed: int = Field(default=0, description="seed of the choice of calls that fail")
 
     def faults(self) -> Faults:
-        """Return the faults of the table."""
         return Faults(**self.model_dump(exclude={"seed"}))
 
 

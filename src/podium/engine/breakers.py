@@ -86,7 +86,6 @@ class Breaker:
         self._until = now
 
     def succeeded(self, *, is_probe: bool) -> None:
-        """Record a success."""
         if is_probe:
             self._is_probing, self._until, self._cooldown = False, None, 0.0
             self._recent.clear()
@@ -133,7 +132,6 @@ class Breakers:
         self.failing: dict[str, Breaker] = {}
 
     def state(self, worker: str) -> State:
-        """Return the state of the worker's circuit."""
         breaker = self.failing.get(worker)
         return "closed" if breaker is None else breaker.state(self._clock())
 
@@ -148,7 +146,6 @@ class Breakers:
         return breaker is not None and breaker.enter(self._clock())
 
     def succeeded(self, worker: str, *, is_probe: bool) -> None:
-        """Record a success."""
         breaker = self.failing.get(worker)
         if breaker is not None:
             breaker.succeeded(is_probe=is_probe)

@@ -216,7 +216,6 @@ class CallPolicy:
             self.deadlines = Deadlines(loop)
 
     def limiter(self, worker: Worker) -> WorkerLimiter:
-        """Return the limiter of the worker, made on first use."""
         name = worker.profile.name
         limiter = self._limiters.get(name)
         if limiter is None:

@@ -42,7 +42,6 @@ class HeldEvents:
         self._emit: Emit | None = None
 
     def __call__(self, event: Event) -> None:
-        """Take an event."""
         (self._emit or self._events.append)(event)
 
     def release(self, emit: Emit) -> None:
@@ -79,7 +78,6 @@ class EarlyExecution:
         self._execution.begin(step, held=self._waits_for_plan(step))
 
     def cancel(self, reason: str) -> None:
-        """Cancel what has begun."""
         if self._execution is not None:
             self._void.append((self._execution, reason))
             self._execution.cancel()
@@ -117,7 +115,6 @@ class EarlyExecution:
         return replace(round_, workflow=Workflow((step,)), warnings=warnings), speculation
 
     async def settle(self, round_: Round) -> tuple[Round, Execution | None]:
-        """Return the planned round, and its execution if one has begun."""
         execution = self._execution
         if execution is not None and not execution.adopt(round_):
             self.cancel(NOT_IN_PLAN)

@@ -267,7 +267,6 @@ class Execution:
             self.emit(StepDone(self.run.id, record))
 
     def save_progress(self, record: StepRecord) -> None:
-        """Save the progress of a step that is still running."""
         self._progress[record.index] = record
         if self.emit is not None:
             self.emit(StepProgress(self.run.id, record))

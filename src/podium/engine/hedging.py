@@ -46,7 +46,6 @@ class _Lane:
 
     @property
     def reply(self) -> Reply | None:
-        """The reply, if there is one."""
         task = self.task
         if not task.done() or task.cancelled() or task.exception() is not None:
             return None

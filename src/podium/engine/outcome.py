@@ -85,12 +85,10 @@ def is_met(condition: Condition, records: Mapping[int, StepRecord]) -> bool:
 
 
 def final_steps(rounds: Sequence[Round]) -> list[StepRecord]:
-    """Return the final step of every round in which it is done."""
     return [step for round_ in rounds if (step := round_.final) is not None]
 
 
 def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
-    """True if the step is the final one of its round, and done."""
     return any(step is final for final in final_steps(rounds))
 
 
@@ -111,7 +109,6 @@ def waiting_answer(rounds: Sequence[Round]) -> str | None:
 def end_status(
     rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
 ) -> RunStatus:
-    """Return the status of an ended run that no guardrail blocked."""
     if final_steps(rounds):
         return "answered"
     if best is not None:
@@ -122,7 +119,6 @@ def end_status(
 def blocking_error(
     rounds: Sequence[Round], stopped_by: PodiumError | None, unmet: ReplanRequested | None
 ) -> GuardrailBlocked | None:
-    """Return the guardrail's error that ends the run: a block, or a replan it did not get."""
     if isinstance(stopped_by, GuardrailBlocked):
         return stopped_by
     if unmet is None or final_steps(rounds):

@@ -32,7 +32,6 @@ class ResumableText:
 
     @property
     def sent(self) -> str:
-        """All text sent so far."""
         return "".join(self._pieces)
 
     @property
@@ -58,7 +57,6 @@ class ResumableText:
         self._repeated = 0
 
     def whole(self, text: str) -> str:
-        """Return the whole reply, given the text of the last call."""
         return text if text.startswith(self.kept) else self.kept + text
 
 
@@ -111,7 +109,6 @@ class ReplyStream:
         return GAP.join(filter(None, (*self.before_tools, self._text.sent)))
 
     def receive(self, delta: Delta) -> None:
-        """Take a piece from the worker."""
         if self._after_reply_check:
             return
         if delta.kind == "thinking":

@@ -344,7 +344,6 @@ class Runner:
         trailing: tuple[Message, ...],
         options: Options,
     ) -> Run:
-        """Check the input and return the run that starts with it."""
         if not question.strip():
             raise UsageError("the question is empty; ask something")
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
@@ -424,7 +423,6 @@ class Runner:
         excluded: Collection[str],
         remembered: Mapping[str, Hook] = {},
     ) -> GuardrailChain:
-        """Return the guardrails of one run, whose verifiers draw on its budget."""
         self.call_policy.bind()
 
         def verifier_calls() -> Calls:

@@ -174,7 +174,6 @@ class StepRunner:
         error: str | None = None,
         answered_by: str = "",
     ) -> StepRecord:
-        """Make the step's record as it stands."""
         step = self._step
         run_started = self._execution.started
         return StepRecord(
@@ -381,7 +380,6 @@ class StepRunner:
         return tools_for(profile, options, self._context.toolbox, is_main=is_main)
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
-        """Add the turn in which the worker called tools."""
         if not self._tools(profile):
             called = ", ".join(call.name for call in reply.tool_calls)
             raise BadReply(f"{profile.name} called {called}, but was offered no tools")
@@ -459,7 +457,6 @@ class StepRunner:
             self._execution.save_progress(self.record("cancelled", error=UNFINISHED))
 
     def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
-        """Emit the retry and return the request to send."""
         kept = 0
         if self._stream is not None:
             if self._stream.has_sent_calls:

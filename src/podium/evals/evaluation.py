@@ -76,7 +76,6 @@ def ignore_progress(strategy: str, done: int, total: int) -> None:
 
 
 def no_known_samples(strategy: str) -> Mapping[SampleKey, Sample]:
-    """Return no samples."""
     return {}
 
 
@@ -89,7 +88,6 @@ class SampleRunner:
         self._context = setup.context(seed)
 
     async def __call__(self, name: str, case: Case, repeat: int) -> SampleResult:
-        """Run the strategy on the case and grade the answer."""
         strategy = self._strategies.get(name)
         if strategy is None:
             strategy = self._strategies[name] = make_strategy(name, self._setup)
@@ -204,7 +202,6 @@ class Evaluation:
         )
 
     async def _samples(self, name: str) -> tuple[Sample, ...]:
-        """Run the strategy on every case, repeat by repeat."""
         keys = [
             (SampleKey(case.task.id, repeat), case)
             for repeat in range(self._repeats)
@@ -310,7 +307,6 @@ class EvalActor:
         self._reported = Counter[str]()
 
     async def perform(self, name: str, case: Case, repeat: int) -> ActorResult:
-        """Run a sample."""
         if self._opened is None:
             self._opened = asyncio.create_task(self._open())
         setup, run_sample = await asyncio.shield(self._opened)
@@ -344,11 +340,9 @@ class ClusterSampleRunner:
 
     @property
     def actors(self) -> int:
-        """The number of actors."""
         return len(self._pool)
 
     async def __call__(self, name: str, case: Case, repeat: int) -> SampleResult:
-        """Run a sample on the least busy actor."""
         done: ActorResult = await self._pool.perform(name, case, repeat)
         self.calls += done.calls
         return done.result

@@ -236,7 +236,6 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
     advice = "name another directory"
     document = read_json(path, advice)
     if not isinstance(document, dict):
@@ -327,11 +326,9 @@ class EvalLog:
         return known[strategy]
 
     def run(self, strategy: str, sample: Sample) -> Run:
-        """Read the run of a sample."""
         return load(self._document(strategy, sample)["run"])
 
     def answer(self, strategy: str, sample: Sample) -> str | None:
-        """Read the answer of a sample."""
         answer: str | None = self._document(strategy, sample)["run"]["answer"]
         return answer
 

@@ -318,7 +318,6 @@ class SuiteFile(Table):
 
 
 def _resolve_strategy(strategy: str, directory: Path) -> str:
-    """Return the strategy or conductor with its file relative to the directory."""
     first, _, second = strategy.rpartition(":")
     if first in (ROUTER, EVOLVED):
         return f"{first}:{directory / second}"

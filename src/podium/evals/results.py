@@ -53,7 +53,6 @@ class StrategyRow:
 
     @property
     def by_kind(self) -> dict[str, IntervalEstimate]:
-        """The accuracy by kind of task."""
         return {kind: part.accuracy for kind, part in self.kinds.items()}
 
     @property
@@ -68,17 +67,14 @@ class StrategyRow:
 
     @property
     def worker_counts(self) -> Counter[str]:
-        """The number of steps by worker."""
         return Counter(worker for sample in self.samples for worker in sample.workers)
 
     @property
     def role_counts(self) -> Counter[str]:
-        """The number of steps by role."""
         return Counter(role.value for sample in self.samples for role in sample.roles)
 
     @property
     def workers_by_role(self) -> Counter[tuple[str, str]]:
-        """The number of steps by worker and role."""
         return Counter(
             (worker, role.value)
             for sample in self.samples
@@ -124,7 +120,6 @@ class StrategyRow:
 
     @property
     def errors(self) -> int:
-        """The number of samples with an error."""
         return sum(sample.error is not None for sample in self.samples)
 
     def seconds(self, share: float) -> float | None:
@@ -246,12 +241,10 @@ def difficulty(sample: Sample) -> str | None:
 
 
 def interval(share: IntervalEstimate) -> list[float]:
-    """Return the two ends of an interval."""
     return [round_figure(share.low), round_figure(share.high)]
 
 
 def difference_document(difference: PairedDifference) -> dict[str, float]:
-    """Return a paired difference as JSON."""
     return {
         **difference.share.document(),
         "gained": difference.gained,
@@ -265,7 +258,6 @@ def _outcomes(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def _by_task(tries: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Return the share of true outcomes by task."""
     found = defaultdict[str, list[bool]](list)
     for task, outcome in tries:
         found[task].append(outcome)
@@ -310,13 +302,11 @@ def rows_table(rows: Iterable[tuple[str, StrategyRow]]) -> str:
 
 
 def shares_table(rows: Iterable[tuple[str, IntervalEstimate]]) -> str:
-    """Return estimates by name, each with its interval."""
     cells = [(name, f"{share.value:.3f}", format_interval(share)) for name, share in rows]
     return markdown(("", "share", "95 % interval"), cells)
 
 
 def notes(rows: Iterable[tuple[str, StrategyRow]]) -> list[str]:
-    """Return the notes on rows, a line each."""
     return [f"{name}: {row.note}" for name, row in rows if row.note]
 
 
@@ -342,7 +332,6 @@ def format_interval(share: IntervalEstimate) -> str:
 
 
 def format_number(number: float | None, digits: int) -> str:
-    """Format a number, or a dash if it is unknown."""
     return UNKNOWN if number is None else f"{number:.{digits}f}"
 
 
@@ -351,7 +340,6 @@ def _format_usd(dollars: float | None) -> str:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     rule = tuple("-" * width for width in widths)
     return "\n".join(
@@ -382,7 +370,6 @@ class IntervalEstimate:
     high: float
 
     def document(self) -> dict[str, float]:
-        """Return the estimate as JSON."""
         return {name: round_figure(getattr(self, name)) for name in ("value", "low", "high")}
 
 
@@ -509,7 +496,6 @@ def quantile(numbers: Iterable[float], share: float) -> float | None:
 
 
 def _between(ordered: Sequence[float], share: float) -> float:
-    """Interpolate between neighbours."""
     position = (len(ordered) - 1) * share
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)

@@ -77,7 +77,6 @@ class EtudeVariant:
     flaky: float = 0.0
 
     def document(self) -> dict[str, object]:
-        """Return the variant as JSON."""
         return {
             "shapes": None if self.shapes is None else [shape.value for shape in self.shapes],
             "pool_order": "shuffled" if self.shuffled else "drawn",
@@ -87,7 +86,6 @@ class EtudeVariant:
 
 
 def make_cases(suite: Suite, pool: Pool) -> tuple[Case, ...]:
-    """Return a case for every task, all with the same pool."""
     return tuple(Case(task, pool) for task in suite)
 
 
@@ -162,16 +160,13 @@ class Sample:
 
     @property
     def steps(self) -> int:
-        """The number of planned steps in all rounds."""
         return len(self.workers)
 
     @property
     def key(self) -> SampleKey:
-        """The task and the repeat."""
         return SampleKey(self.task, self.repeat)
 
     def document(self, run: Run) -> dict[str, Any]:
-        """Return the sample with its run as JSON."""
         return {**asdict(self), "steps": self.steps, "run": dump(run)}
 
     @classmethod
@@ -316,7 +311,6 @@ class EvalBudget:
         return self.spent + (self._in_flight + 1) * (self._highest_price or 0.0) <= self.cap_usd
 
     def start_sample(self) -> None:
-        """Reserve the price of one sample."""
         self._in_flight += 1
 
     def finish_sample(
@@ -399,7 +393,6 @@ class RepeatCachedWorker(CachedWorker):
     """A worker with cached replies, separate for each repeat."""
 
     async def reply(self, request: Request) -> Reply:
-        """Return the cached reply, else the worker's."""
         is_called = False
 
         async def call() -> Reply:
@@ -437,7 +430,6 @@ class CountedWorker(Worker):
         self._silent_since = 0.0
 
     async def reply(self, request: Request) -> Reply:
-        """Call the worker, count the call and charge it."""
         name = self.profile.name
         if self._is_gone:
             raise RequestRefused(

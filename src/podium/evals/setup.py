@@ -67,7 +67,6 @@ class EvalSetup:
     fingerprint: str = ""
 
     def context(self, seed: int) -> EvalContext:
-        """Return the context that all strategies share."""
         call_policy = CallPolicy(self.retry)
         return EvalContext(
             workers=self.workers, call_policy=call_policy, options=self.options, seed=seed
@@ -210,7 +209,6 @@ def _limit_concurrency(worker: WorkerSettings) -> WorkerSettings:
 
 
 def _baseline_conductors(worker: Worker, conductor: ConductorSettings) -> dict[str, Conductor]:
-    """Return a conductor for each prompt of the baseline model."""
     return {
         prompt: ModelConductor(
             worker,

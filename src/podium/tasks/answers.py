@@ -213,7 +213,6 @@ def _is_close(value: float, reference: float, tolerance: float) -> bool:
 
 
 def nearest(word: str, known: Sequence[str], written: str = "{!r}") -> str:
-    """Return a hint at the nearest known word, or at all of them."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {written.format(near[0])}?" if near else f"there are {', '.join(known)}"
 
@@ -224,7 +223,6 @@ def quote(text: str) -> str:
 
 
 def render_prompt(name: str, **texts: str) -> str:
-    """Render the prompt of that name, a file in `prompts/`."""
     return _template(name).substitute(texts).strip()
 
 

@@ -84,7 +84,6 @@ class ReplyCacheActor:
         self._cache = ReplyCache(spec.path, spec.max_bytes)
 
     def get(self, key: bytes) -> Reply | None:
-        """Return the cached reply."""
         return self._cache.get(key)
 
     def put(self, key: bytes, reply: Reply) -> Reply:
@@ -104,7 +103,6 @@ class RemoteReplyCache(ReplyCache):
         self._actor = actor
 
     async def fetch(self, key: bytes, call: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the reply from this cache, from the actor's, or from the call."""
         return await super().fetch(key, lambda: self._fetch_remote(key, call))
 
     async def _fetch_remote(self, key: bytes, call: Callable[[], Awaitable[Reply]]) -> Reply:

@@ -177,12 +177,10 @@ class AnswerGrader:
             raise ConfigError("the answer is missing: there is nothing to grade replies by")
 
     async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
         text = extract_answer(answer, tagged=self.tagged)
         return bool(text) and len(str(text)) <= self.longest and await self._accepts(str(text))
 
     async def _accepts(self, text: str) -> bool:
-        """Decide on the answer in the reply."""
         raise NotImplementedError
 
 
@@ -319,7 +317,6 @@ class PatternsGrader:
                 raise ConfigError(f"the pattern {quote(pattern)} is not valid: {error}") from error
 
     async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
         text = extract_answer(answer, tagged=self.tagged)
         if not text or len(text) > LONGEST_REPLY_TO_JUDGE:
             return False

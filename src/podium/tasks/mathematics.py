@@ -130,7 +130,6 @@ class _Child:
             alarm.cancel()
 
     def close(self) -> None:
-        """Kill the process and close its pipes."""
         self.process.kill()
         self.process.communicate()
 

@@ -200,7 +200,6 @@ WRONG_CHOICES: Final = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect A
 
 
 def math(row: DatasetRow, split: str) -> TaskRecord | None:
-    """MATH and MATH-500."""
     if split == "train" and row.data.get("original_split", "train") != "train":
         return None
     answer = row.data["answer"] if "answer" in row.data else boxed(row.text("solution"))
@@ -257,7 +256,6 @@ def gsm8k(row: DatasetRow, split: str) -> TaskRecord:
 
 
 def mmlu(row: DatasetRow, split: str) -> TaskRecord | None:
-    """MMLU."""
     if row.data.get("split", split) != split:
         return None
     choices = row.data.get("choices")
@@ -302,12 +300,10 @@ def rlpr(row: DatasetRow, split: str) -> TaskRecord | None:
 
 
 def aime24(row: DatasetRow, split: str) -> TaskRecord:
-    """AIME of 2024."""
     return _aime(row, "aime24")
 
 
 def aime25(row: DatasetRow, split: str) -> TaskRecord:
-    """AIME of 2025."""
     return _aime(row, "aime25")
 
 
@@ -396,7 +392,6 @@ class DatasetRow:
     data: Mapping[str, Any]
 
     def text(self, column: str) -> str:
-        """Return the text of a column."""
         value = self.data.get(column)
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(

@@ -67,7 +67,6 @@ class TaskRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON."""
         return {
             "id": self.id,
             "kind": self.kind,

@@ -34,7 +34,6 @@ class _EmptyWorker(Worker):
     profile = TRAINED
 
     async def reply(self, request: Request) -> Reply:
-        """Return a reply that nothing reads."""
         return Reply("-", Usage(0, 0))
 
 
@@ -63,7 +62,6 @@ class AnswerRollouts(Rollouts):
     def measure(
         self, exercises: Sequence[Exercise], temperature: float, loop: asyncio.AbstractEventLoop
     ) -> list[Rollout]:
-        """Sample and grade one answer to each exercise."""
         self._prepare(exercises, loop)
         return super().measure(exercises, temperature, loop)
 
@@ -97,7 +95,6 @@ class AnswerRollouts(Rollouts):
         self._asked |= zip(missing, asked, strict=True)
 
     async def _request(self, task: Task) -> list[dict[str, str]]:
-        """Return the messages of the last step, after the steps before it."""
         last = Step(TRAINED.name, self._answers.subtask or task.question, access="all")
         workflow = Workflow((*self._answers.steps, last))
         run = await self._runner.execute(

@@ -118,7 +118,6 @@ class StepDiagnostics:
 
     @property
     def largest_worker(self) -> tuple[str, float]:
-        """The worker with the most steps, and its share of them."""
         return max(self.workers.items(), key=lambda item: item[1], default=("", 0.0))
 
     @property
@@ -285,7 +284,6 @@ class CollapseDetector:
         self._warned_at: dict[str, int] = {}
 
     def add(self, step: StepDiagnostics) -> tuple[str, ...]:
-        """Add a step and return its new warnings."""
         warnings = collapse_warnings(step, tuple(self.history))
         self.history.append(step)
         self._steps += 1
@@ -488,7 +486,6 @@ def _ask_alone(worker: str, task: Task) -> Workflow:
 async def _accuracy(
     scorer: PlanScorer, pool: Pool, tasks: Sequence[Task], make_plan: Callable[[Task], Workflow]
 ) -> Accuracy | None:
-    """Return the accuracy of such plans, if any could be graded."""
     scores = await asyncio.gather(
         *(scorer.score(plan.write(make_plan(task), pool), task, pool) for task in tasks)
     )
@@ -506,7 +503,6 @@ async def _accuracy(
 
 
 def write_baselines(output: Path, measured: Baselines) -> None:
-    """Write the baselines below the output."""
     document = {"best_single": measured.best, **asdict(measured)}
     write_atomically(
         output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -67,12 +67,10 @@ class TokenExample(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of tokens."""
         return len(self.prompt) + len(self.reply)
 
 
 def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[TextExample]]:
-    """Load examples of a split for every adapter, by its name."""
     sft = recipe.sft
     assert sft is not None, "only learning by example has examples"
     if sft.dataset == "templates":

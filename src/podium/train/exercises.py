@@ -45,7 +45,6 @@ def recipe_prompt(recipe: Recipe) -> Prompt:
 
 
 def recipe_pool(recipe: Recipe) -> Pool:
-    """Return the pool of all workers of the recipe."""
     if recipe.pool.file is not None:
         return pool_settings(recipe).pool
     return Pool(

@@ -271,7 +271,6 @@ def _alpha(config: AdapterConfig) -> float:
 
 
 def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
-    """Return the update of each tensor of the base, by tensor name."""
     sides: dict[str, dict[str, Matrix]] = {}
     for key, matrix in _read_matrices(path):
         found = _KEY.fullmatch(key)

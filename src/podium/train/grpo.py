@@ -259,7 +259,6 @@ class _GrpoRun(TrainerCallback):
         return plan_reward
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the step in the log, and measure where it is time."""
         step, every = state.global_step, self._recipe.run.eval_every
         self._training_log.end_step(step)
         if every and step % every == 0:
@@ -328,7 +327,6 @@ async def _cancel_rest() -> None:
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether all elements are finite."""
     sums = [tensor.sum() for tensor in tensors]
     return bool(torch.stack(sums).isfinite().all()) if sums else True
 

@@ -193,7 +193,6 @@ def require_trackers(recipe: Recipe) -> None:
 
 
 def missing_files(recipe: Recipe) -> Iterator[str]:
-    """Yield a message for each file of the recipe that is missing."""
     for key, path in recipe.files():
         if not path.exists():
             yield f"{key}: there is no {path}{_maker(path)}"
@@ -273,7 +272,6 @@ def claim_output(recipe: Recipe) -> None:
 
 
 def has_checkpoint(output: Path) -> bool:
-    """True if there is a checkpoint to resume from."""
     return last_checkpoint(output) is not None
 
 
@@ -303,7 +301,6 @@ def _parameters(base: str) -> int:
 
 
 def _begun(output: Path) -> Recipe:
-    """Read the recipe of the training in that directory."""
     try:
         claim = json.loads((output / RECIPE_FILE).read_text("utf-8"))
     except (OSError, ValueError):

@@ -295,19 +295,16 @@ class Recipe(Table):
 
     @cached_property
     def kind(self) -> Kind:
-        """The kind of training."""
         if self.evolve is not None:
             return "evolve"
         return "sft" if self.sft is not None else "grpo"
 
     @property
     def command(self) -> str:
-        """The command that trains by it."""
         return f"podium {'lab' if self.kind == 'evolve' else 'train'} {self.kind}"
 
     @cached_property
     def training(self) -> SftTable | GrpoTable | EvolveTable:
-        """The table of that kind of training."""
         training = self.sft or self.grpo or self.evolve
         assert training is not None, "checked as it was read"
         return training
@@ -319,7 +316,6 @@ class Recipe(Table):
 
     @cached_property
     def batches(self) -> int:
-        """The number of batches of new questions."""
         return -(-self.training.steps // self.steps_a_batch)
 
     @cached_property
@@ -329,7 +325,6 @@ class Recipe(Table):
 
     @cached_property
     def worker_base(self) -> str:
-        """The base of the études' worker adapters."""
         return self.pool.base or self.model.base
 
     @property
@@ -365,7 +360,6 @@ class Recipe(Table):
         return self._with_paths(lambda _, path: normpath(directory / Path(path).expanduser()))
 
     def _paths(self) -> Iterator[tuple[str, str]]:
-        """Yield every path with its dotted key."""
         named: dict[str, str | None] = {
             "run.output": self.run.output,
             "model.adapter": self.model.adapter,
@@ -383,7 +377,6 @@ class Recipe(Table):
         yield from ((key, path) for key, path in named.items() if path)
 
     def _with_paths(self, at: Callable[[str, str], str]) -> Recipe:
-        """Return the recipe with every path replaced by `at(key, path)`."""
         changed: dict[str, Any] = self.model_dump(exclude_unset=True)
         for dotted, path in self._paths():
             *tables, key = dotted.split(".", 2)
@@ -395,7 +388,6 @@ class Recipe(Table):
 
 
 def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield the keys and tables that have no effect in this recipe, each with the reason."""
     data, sft = recipe.data, recipe.sft
     for kind in ("etudes", "mix", "file", "suite"):
         if kind != data.kind:
@@ -453,7 +445,6 @@ def read_tables(form: type[AnyTable], path: Path, overrides: Sequence[str]) -> A
 
 
 def is_path(model: str) -> bool:
-    """True if a model is named by a path of this machine."""
     return model.startswith((".", "/", "~")) or model.endswith(".gguf")
 
 

@@ -449,7 +449,6 @@ class Policy:
         return self._loaded.encode(messages, opener)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Decode a completion."""
         return self._loaded.decode(tokens)
 
     def tokens_of(self, plan: str) -> list[int]:
@@ -459,7 +458,6 @@ class Policy:
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
     ) -> list[Completion]:
-        """Sample `copies` completions of each prompt from the current policy."""
         if self._folded is not None:
             self._fold()
         was_training = self._decoder.model.training
@@ -499,7 +497,6 @@ class Policy:
 
 
 def _trainable(model: Any, recipe: Recipe) -> Any:
-    """Return the model with its trainable adapter, if it has one."""
     lora = recipe.model.lora
     if lora is None:
         return model

@@ -63,7 +63,6 @@ class RouterRecipe(Table):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The packages of the extra `router`."""
         reading = ("tokenizers", "safetensors") if self.router.encoder == "minilm" else ()
         return ("numpy", *reading)
 
@@ -91,7 +90,6 @@ class TrainedRouter:
     fit: RouterFit
 
     def lines(self) -> list[str]:
-        """Return a summary."""
         found, learned = self.rewards, self.fit
         means = found.rewards[found.whole].mean(axis=0)
         rows = [
@@ -119,7 +117,6 @@ def load_outcomes(recipe: RouterRecipe) -> RewardTable:
 
 
 def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
-    """Train the router and write its file."""
     from podium.conductors.routing.learning import RouterTraining, fit_router
 
     table = recipe.router

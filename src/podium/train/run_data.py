@@ -141,7 +141,6 @@ class RunDataset:
         return [task for task in found if task is not None]
 
     def take(self, judged: JudgedRun) -> None:
-        """Add the data of one run."""
         outcome = worker_outcome(judged)
         if outcome is None:
             self.without["outcomes"][SEVERAL_STEPS] += 1
@@ -188,7 +187,6 @@ def has_conversation(run: Run) -> bool:
 
 
 def _last_task(judgements: list[_Judgement]) -> TaskRecord | None:
-    """Return the task of the last judgement that counts."""
     last: _Judgement | None = None
     for judgement in sorted(judgements, key=lambda item: item.judged_at):
         if judgement.record is not None or (last is not None and not last.is_named):
@@ -296,11 +294,9 @@ class TaskGrader:
         self._worker = judge
 
     def may_grade(self, summary: str) -> bool:
-        """True if one of the tasks begins like that."""
         return summary.strip() in self._summaries or len(summary) >= SUMMARY_CHARACTERS
 
     def grading_task(self, question: str) -> GradingTask | None:
-        """Return the grader of the task with that question, if there is one."""
         record = self._records.get(question.strip())
         if record is None:
             return None
@@ -320,11 +316,9 @@ class RubricGrader:
         self._rubric = rubric
 
     def may_grade(self, summary: str) -> bool:
-        """Return True: it grades every question."""
         return True
 
     def grading_task(self, question: str) -> GradingTask | None:
-        """Return the judge, with its rubric."""
         grader = JudgeGrader(question, self._worker, rubric=self._rubric)
         judge = self._worker.profile
         return GradingTask(grader, f"{JUDGE} {judge.name}", judge=judge)

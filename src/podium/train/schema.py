@@ -309,7 +309,6 @@ class RewardTable(Table):
         return self
 
     def reward(self) -> Reward:
-        """Return the reward for scoring."""
         preset = PAPER if self.preset == "paper" else RELEASED
         values = self.model_dump(exclude={"preset"}, exclude_none=True)
         return replace(preset, **values)
@@ -339,7 +338,6 @@ class AnswersTable(Table):
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps before the worker's own."""
         return read_workflow({"steps": self.before}).steps if self.before else ()
 
     @model_validator(mode="after")

@@ -122,7 +122,6 @@ class MultiAdapterModel(nn.Module):
 
     @property
     def trained(self) -> list[nn.Parameter]:
-        """The parameters that are trained."""
         if self.stack is not None:
             return self.stack.parameters()
         return list(self.model.parameters())
@@ -195,7 +194,6 @@ class ClipPerAdapter(TrainerCallback):
         self._bound = bound
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Clip the gradients."""
         gradients = [p.grad for p in self._stack.parameters() if p.grad is not None]
         squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
         scale = (self._bound / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
@@ -315,7 +313,6 @@ def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | 
 
 
 def lora_shape(recipe: Recipe) -> LoraShape:
-    """Return the shape of the adapters that the recipe trains."""
     lora = recipe.model.lora
     assert lora is not None, "asked for where adapters are trained"
     if lora.dropout:

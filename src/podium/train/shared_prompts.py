@@ -37,7 +37,6 @@ class SharedRow:
 
     @property
     def length(self) -> int:
-        """The number of tokens."""
         return len(self.prompt) + sum(len(plan) for _, plan in self.plans)
 
 

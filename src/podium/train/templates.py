@@ -122,7 +122,6 @@ def draw_plan(templates: Sequence[Template], pool: Pool, rng: Random) -> Workflo
 
 
 def after_round(context: PlanningContext, workflow: Workflow, answer: str) -> PlanningContext:
-    """Return the context after a round of that plan that came to that answer."""
     reply = f"<answer>{answer}</answer>"
     steps = tuple(
         StepRecord(

@@ -53,7 +53,6 @@ def silence(trainer: Any) -> Iterator[None]:
 
 
 def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, Any]:
-    """Return arguments of transformers' `TrainingArguments`."""
     run = recipe.run
     return {
         "output_dir": str(recipe.output / DIRECTORY),

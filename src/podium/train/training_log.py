@@ -74,7 +74,6 @@ class TrainingLog:
 
     @property
     def seconds(self) -> float:
-        """Seconds since this process started training."""
         return time.monotonic() - self._began
 
     def step(
@@ -97,7 +96,6 @@ class TrainingLog:
             )
 
     def warn(self, words: str) -> None:
-        """Print a warning."""
         self._print(f"warning: {words}", style="yellow")
 
     def end_step(self, step: int) -> None:
@@ -180,7 +178,6 @@ class TrainingLog:
         self._rollouts += seen.rollouts
 
     def finish(self, more: Mapping[str, float]) -> None:
-        """Write the summary of a finished training."""
         self._summarise(self._steps_in_all, finished=True, **more)
 
     def _summarise(self, step: int, **more: Any) -> None:
@@ -261,7 +258,6 @@ def _round(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def process_count() -> int:
-    """Return the number of processes of this training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -306,7 +302,6 @@ class Checkpoint:
 
 
 def last_checkpoint(output: Path) -> Checkpoint | None:
-    """Return the checkpoint to resume from, if any."""
     found = [
         Checkpoint(path, int(name[1]))
         for path in (output / DIRECTORY).glob("checkpoint-*")

@@ -226,7 +226,6 @@ def refuse_indices(workflow: Workflow) -> None:
 
 
 def with_fixed_subtasks(workflow: Workflow) -> Workflow:
-    """Return the workflow with the same subtask for every worker."""
     return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
 
 
@@ -250,7 +249,6 @@ class _RenamedWorker(Worker):
         self._worker = worker
 
     async def reply(self, request: Request) -> Reply:
-        """Return the worker's own reply."""
         return await self._worker.reply(request)
 
 
@@ -262,7 +260,6 @@ class _OneWorkerLimits(CallPolicy):
         self._worker = worker
 
     def limiter(self, worker: Worker) -> WorkerLimiter:
-        """Return the limiter of the one worker."""
         return super().limiter(self._worker)
 
 
@@ -329,7 +326,6 @@ class RayScorer:
 
     @property
     def actor_count(self) -> int:
-        """The number of actors."""
         return len(self._actors)
 
     @property

@@ -123,13 +123,11 @@ class MessageReplyParser(ReplyParser):
         self._explanation = ""
 
     def parse(self, document: Document) -> Reply:
-        """Parse a whole message."""
         for _ in self._take_message(document):
             pass
         return self.to_reply()
 
     def feed(self, document: Document) -> Iterator[Delta]:
-        """Take the next event and yield its deltas."""
         kind = fields.get_text(document, "type")
         if kind == "message":  # the server did not stream
             yield from self._take_message(document)
@@ -223,7 +221,6 @@ class MessageReplyParser(ReplyParser):
                 self._counts[name] = count
 
     def to_reply(self) -> Reply:
-        """Return what has arrived as a reply."""
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = self._unsent_prefill + "".join(
             block.join("input" if self._is_schema(block) else "text") for block in blocks
@@ -315,13 +312,11 @@ class AnthropicWorker(HostedWorker):
     owned: ClassVar[frozenset[str]] = frozenset({"model", "messages", "stream", "max_tokens"})
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
-        """Build a POST to v1/messages."""
         headers = {"anthropic-version": API_VERSION, **self.key_headers("x-api-key")}
         body = self.add_extra(self._body(request, stream=stream), request)
         return self.post_call("/v1/messages", body, headers)
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a message."""
         return MessageReplyParser(
             self.profile,
             self.label,

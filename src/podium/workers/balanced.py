@@ -70,7 +70,6 @@ class Deployment:
         return average * _fading(now - measured) * (self.in_flight + 1)
 
     def measure(self, seconds: float, now: float, *, stream: bool) -> None:
-        """Add a call to the moving average."""
         average, measured = self.latency.get(stream, (seconds, now))
         share = max(SMOOTHING, 1 - _fading(now - measured))
         self.latency[stream] = (average + share * (seconds - average), now)
@@ -151,7 +150,6 @@ class BalancedWorker:
         raise self._cooling()
 
     async def close(self) -> None:
-        """Close the deployments that hold resources."""
         for deployment in self.deployments:
             close = getattr(deployment.worker, "close", None)
             if close is not None:

@@ -82,7 +82,6 @@ class AwsEventReader(EventReader):
         self._buffer = EventStreamBuffer()
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
-        """Return the events that this piece completes."""
         from botocore.eventstream import ParserError
 
         self._buffer.add_data(piece)
@@ -112,7 +111,6 @@ class ConverseReplyParser(ReplyParser):
         self._has_stopped = False
 
     def parse(self, document: Document) -> Reply:
-        """Parse a whole reply."""
         reason = fields.get_text(document, "stopReason")
         content = fields.get_object(fields.get_object(document, "output"), "message")
         stopped = {
@@ -123,7 +121,6 @@ class ConverseReplyParser(ReplyParser):
         return self._message.parse(stopped)
 
     def feed(self, document: Document) -> Iterator[Delta]:
-        """Take the next event and yield its deltas."""
         for kind, event in document.items():
             details = fields.require_object(event, kind)
             if kind.endswith("Exception"):
@@ -154,7 +151,6 @@ class ConverseReplyParser(ReplyParser):
         return super().finish()
 
     def to_reply(self) -> Reply:
-        """Return what has arrived as a reply."""
         return self._message.to_reply()
 
     def _start(self, index: int, block: Document) -> Iterator[Delta]:
@@ -171,7 +167,6 @@ class ConverseReplyParser(ReplyParser):
 
 
 def _from_block(block: Document) -> dict[str, Any]:
-    """Return a content block of Converse as one of Messages."""
     if tool := fields.get_object(block, "toolUse"):
         return {
             "type": "tool_use",
@@ -232,7 +227,6 @@ class BedrockWorker(AnthropicWorker):
         super().__init__(profile, endpoint, http)
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
-        """Build a POST to converse or converse-stream."""
         method = "converse-stream" if stream else "converse"
         # An ARN is one segment. Its colons stay, as the HTTP client would undo their encoding after
         # the signature.
@@ -241,7 +235,6 @@ class BedrockWorker(AnthropicWorker):
         return replace(call, reader=AwsEventReader)
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a reply."""
         message = MessageReplyParser(
             self.profile,
             self.label,

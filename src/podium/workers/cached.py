@@ -97,7 +97,6 @@ class ReplyCache:
         return reply
 
     def put(self, key: bytes, reply: Reply) -> None:
-        """Cache a reply."""
         document = _encode(reply)
         if len(document) > self._longest:
             return
@@ -201,7 +200,6 @@ class CachedWorker:
         self._who = hashlib.blake2b(repr(who).encode(), digest_size=16)
 
     async def reply(self, request: Request) -> Reply:
-        """Return the cached reply, or ask and cache it."""
         return await self._cache.fetch(self._key(request), lambda: self._worker.reply(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
@@ -328,7 +326,6 @@ class _FileCache:
             self._database.close()
 
     def abandon(self) -> None:
-        """Close without writing."""
         self._database.close()
 
     def _size(self) -> int:

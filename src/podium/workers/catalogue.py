@@ -57,7 +57,6 @@ class PriceTable(TokenRates):
     )
 
     def price(self) -> Price:
-        """Convert to a `Price`."""
         beyond = Price(**self.beyond.model_dump()) if self.beyond else None
         return Price(**self.model_dump(exclude={"beyond"}), beyond=beyond)
 

@@ -94,7 +94,6 @@ class ChatVariant:
 def build_body(
     request: Request, profile: WorkerProfile, variant: ChatVariant, *, stream: bool
 ) -> dict[str, Any]:
-    """Build the JSON body of a request."""
     body: dict[str, Any] = {
         "model": profile.model,
         "messages": list(_messages(request, profile, variant)),
@@ -314,7 +313,6 @@ class ChatReplyParser(ReplyParser):
         self._refused = False
 
     def feed(self, document: Document) -> Iterator[Delta]:
-        """Take the next chunk, or the whole reply, and yield its deltas."""
         if document.get("error"):
             raise errors.error_from_stream(self.label, document["error"])
         self.model = fields.get_text(document, "model") or self.model
@@ -339,7 +337,6 @@ class ChatReplyParser(ReplyParser):
         return self.to_reply()
 
     def to_reply(self) -> Reply:
-        """Return what has arrived as a reply."""
         calls = tuple(
             ToolCall(
                 call.id or translation.new_call_id(), call.name, "".join(call.arguments) or "{}"
@@ -427,7 +424,6 @@ class ChoicesReplyParser(ChatReplyParser):
     _choices: tuple[Document, ...] = ()
 
     def feed(self, document: Document) -> Iterator[Delta]:
-        """Take the next chunk, or the whole reply, and yield its choices."""
         choices = fields.get_objects(document, "choices")
         if choices and "message" in choices[0]:
             self._choices = tuple(choices)
@@ -438,7 +434,6 @@ class ChoicesReplyParser(ChatReplyParser):
             pass
 
     def to_reply(self) -> Reply:
-        """Return what has arrived as a reply."""
         return replace(super().to_reply(), choices=self._choices)
 
 
@@ -554,17 +549,14 @@ class CompatibleWorker(HostedWorker):
 
     @property
     def variant(self) -> ChatVariant:
-        """The differences of this vendor."""
         return VARIANTS.get(self.profile.provider, PLAIN)
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
-        """Build a POST to chat/completions."""
         body = build_body(request, self.profile, self.variant, stream=stream)
         return self.post_call(
             "/chat/completions", self.add_extra(body, request), self.key_headers()
         )
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a completion."""
         parser = ChoicesReplyParser if request.wants_choices else ChatReplyParser
         return parser(request, self.profile, self.variant, self.label)

@@ -60,7 +60,6 @@ class BearerToken:
         self._renewing: asyncio.Task[Token] | None = None
 
     async def headers(self, call: HttpCall) -> Mapping[str, str]:
-        """Return the header with a token that is still valid."""
         left = self._token.expires - self._clock()
         if left < RENEW_SECONDS:
             try:
@@ -130,7 +129,6 @@ def aws_signature(address: str) -> Authorizer:
 
 
 def aws_region(address: str) -> str:
-    """Return the region in the address of a Bedrock endpoint."""
     found = re.search(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.", address)
     if found is None:
         raise ConfigError(
@@ -148,7 +146,6 @@ class AwsSignature:
         self._credentials = credentials
 
     async def headers(self, call: HttpCall) -> Mapping[str, str]:
-        """Return the signature of this call, its time and its session."""
         signed: Mapping[str, str] = await _in_thread(lambda: self._sign(call), "AWS")
         return signed
 

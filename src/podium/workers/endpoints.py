@@ -96,7 +96,6 @@ class KnownEndpoint:
         return address
 
     def endpoint_at(self, address: str, environment: Mapping[str, str]) -> Endpoint:
-        """Return that address with the key that the environment holds, if any."""
         key = _first(environment, self.key_variables)
         if not key and (token := _first(environment, self.token_variables)):
             return Endpoint(address, token, key_header="Authorization")

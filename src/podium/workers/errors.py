@@ -64,7 +64,6 @@ _OUT_OF_CREDIT: Final = 403
 def error_from_status(
     worker: str, status: int, headers: Mapping[str, str], body: bytes
 ) -> WorkerError:
-    """Return the error of a response with a bad status."""
     document = _parsed(body)
     detail = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
@@ -88,7 +87,6 @@ def error_from_stream(worker: str, error: Any) -> WorkerError:
 
 
 def truncated_stream(worker: str) -> WorkerError:
-    """Return the error of a stream that ended before the reply did."""
     return Unavailable(f"{worker} stopped streaming before its reply was complete", billed=True)
 
 

@@ -54,7 +54,6 @@ def dump_json(document: Any) -> bytes:
 
 
 def require_object(value: Any, name: str) -> Document:
-    """Return the value if it is a JSON object."""
     if not isinstance(value, Mapping):
         raise MalformedReply(f"expected an object as {name}, got {_shown(value)}")
     return value

@@ -71,7 +71,6 @@ class GeminiReplyParser(ReplyParser):
         self._finish: Finish = "stop"
 
     def feed(self, document: Document) -> Iterator[Delta]:
-        """Take the next chunk, or the whole reply, and yield its deltas."""
         if document.get("error"):
             raise errors.error_from_stream(self.label, document["error"])
         self.model = fields.get_text(document, "modelVersion") or self.model
@@ -87,7 +86,6 @@ class GeminiReplyParser(ReplyParser):
             self._take_end(candidate)
 
     def to_reply(self) -> Reply:
-        """Return what has arrived as a reply."""
         if not self.is_complete:
             raise MalformedReply("expected a candidate with a finishReason, got none")
         return Reply(
@@ -187,7 +185,6 @@ class GoogleWorker(HostedWorker):
         return self.post_call(f"/{path}:{method}", self._body(request), headers)
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a reply."""
         return GeminiReplyParser(self.profile, self.label)
 
     def _body(self, request: Request) -> dict[str, Any]:

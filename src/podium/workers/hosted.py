@@ -88,7 +88,6 @@ class ReplyParser(ABC):
         return self.to_reply()
 
     def parse(self, document: Document) -> Reply:
-        """Parse a whole reply."""
         for _ in self.feed(document):
             pass
         return self.to_reply()
@@ -145,14 +144,12 @@ class HostedWorker(ABC):
         self._http = http
 
     async def reply(self, request: Request) -> Reply:
-        """Return the whole reply."""
         call = self.build_call(request, stream=False)
         with boundary(self.label, self.endpoint.api_key):
             call = await self._authorize(call)
             return self.parse_reply(await self._http.post(call), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream deltas, then the whole reply."""
         call = self.build_call(request, stream=True)
         parser = self.reply_parser(request)
         with boundary(self.label, self.endpoint.api_key):
@@ -201,7 +198,6 @@ class HostedWorker(ABC):
         """Return a parser for the reply to that request."""
 
     def parse_reply(self, document: Document, request: Request) -> Reply:
-        """Parse the vendor's whole reply to that request."""
         return self.reply_parser(request).parse(document)
 
     async def _authorize(self, call: HttpCall) -> HttpCall:
@@ -211,14 +207,12 @@ class HostedWorker(ABC):
         return replace(call, headers={**call.headers, **signed})
 
     def key_headers(self, usual: str = "Authorization") -> dict[str, str]:
-        """Return the header with the key, if there is one."""
         key, name = self.endpoint.api_key, self.endpoint.key_header or usual
         if not key:
             return {}
         return {name: f"Bearer {key}" if name == "Authorization" else key}
 
     def setting(self, name: str) -> str:
-        """Return a setting from the options, or its default."""
         return str(self.endpoint.options.get(name, self.settings[name][0]))
 
     def add_extra(self, body: Mapping[str, Any], request: Request) -> Mapping[str, Any]:
@@ -229,13 +223,11 @@ class HostedWorker(ABC):
         return {**passed, **body}
 
     def takes_extra(self, name: str) -> bool:
-        """True if that field of `Request.extra` is passed on."""
         if name == "n":
             return self.wire == "chat"
         return name not in self.owned | OUTPUT_CAPS | REDIRECTING
 
     def post_call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HttpCall:
-        """Return a call to a path of this endpoint, with its headers and options."""
         extras = {
             name: {**body.get(name, {}), **value} if name in self.merged else value
             for name, value in self.endpoint.options.items()

@@ -343,7 +343,6 @@ class _Body:
         return piece
 
     async def read(self) -> bytes:
-        """Read all of it."""
         return b"".join([piece async for piece in self])
 
     async def next_piece(self, seconds: float | None) -> bytes:

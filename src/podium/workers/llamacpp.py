@@ -79,7 +79,6 @@ class _Defaults:
     seed: int | None
 
     def complete(self, request: Request) -> Request:
-        """Fill in what the request leaves open."""
         return replace(
             request,
             messages=with_system(self.system, request.messages),
@@ -119,19 +118,16 @@ class LlamaCppWorker:
         self._closed = False
 
     async def reply(self, request: Request) -> Reply:
-        """Return the whole reply."""
         served = await self._connect()
         return await served.reply(self._defaults.complete(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream deltas, then the whole reply."""
         served = await self._connect()
         async with aclosing(served.stream(self._defaults.complete(request))) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def load(self) -> None:
-        """Load the model now."""
         await self._connect()
 
     async def close(self) -> None:
@@ -191,7 +187,6 @@ class _ServedWorker(CompatibleWorker):
 
     @property
     def variant(self) -> ChatVariant:
-        """llama.cpp's own."""
         return VARIANT
 
     def parse_reply(self, document: Document, request: Request) -> Reply:

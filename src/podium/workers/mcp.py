@@ -85,7 +85,6 @@ class McpSelection:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools of the servers that have started."""
         return tuple(tool for server in self._servers for tool in server.tools)
 
     async def call(self, call: ToolCall) -> ToolResult:
@@ -105,7 +104,6 @@ class McpServers(McpSelection):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The names of the servers."""
         return tuple(server.name for server in self._servers)
 
     async def open(self) -> None:
@@ -119,12 +117,10 @@ class McpServers(McpSelection):
                 retry.add_done_callback(self._retries.discard)
 
     def excluding(self, names: Collection[str]) -> McpSelection:
-        """Return the tools of the servers that a run does not exclude."""
         kept = tuple(s for s in self._servers if f"{MCP_PREFIX}{s.name}" not in names)
         return McpSelection(kept, tuple(sorted(n for n in names if not n.startswith(MCP_PREFIX))))
 
     async def close(self) -> None:
-        """Stop the programs and end the sessions."""
         retries = tuple(self._retries)
         for task in retries:
             task.cancel()
@@ -185,7 +181,6 @@ class _Server:
             wait = min(2 * wait, LONGEST_WAIT)
 
     async def call(self, call: ToolCall, excluded: Sequence[str]) -> ToolResult:
-        """Call a tool within the server's timeout."""
         seconds = self._settings.seconds
         try:
             params: dict[str, Any] = {
@@ -206,7 +201,6 @@ class _Server:
             return ToolResult(call.id, problem, is_error=True)
 
     async def close(self) -> None:
-        """Stop the program or end the session."""
         async with self._connecting:
             await self._disconnect()
 

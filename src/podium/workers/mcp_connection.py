@@ -133,7 +133,6 @@ class McpConnection:
             raise self._classify(error) from error
 
     async def close(self) -> None:
-        """Stop the program or end the session."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -368,7 +367,6 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
             return _failure(request, f"cannot be reached: {error or type(error).__name__}")
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._network.aclose()
 
     async def _checked(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
@@ -424,7 +422,6 @@ class _BoundedStream(httpx2.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """Close the response."""
         await self._response.aclose()
 
 
@@ -433,7 +430,6 @@ def _without_length(response: httpx2.Response) -> dict[str, str]:
 
 
 def _failure(request: httpx2.Request, message: str, code: int = _HTTP_FAILURE) -> httpx2.Response:
-    """Return a response that carries the failure to the sender of the request."""
     number = _request_id(request.content, is_answer=False)
     if number is None:
         return httpx2.Response(202)
@@ -442,7 +438,6 @@ def _failure(request: httpx2.Request, message: str, code: int = _HTTP_FAILURE) -
 
 
 def _request_id(document: bytes, *, is_answer: bool = True) -> int | None:
-    """Return the id of a request, or of the request that a message answers."""
     try:
         message = json.loads(document)
     except (ValueError, RecursionError):

@@ -56,16 +56,13 @@ class ResponsesWorker(HostedWorker):
     )
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
-        """Build a POST to responses."""
         body = self.add_extra(self._body(request, stream=stream), request)
         return self.post_call("/responses", body, self.key_headers())
 
     def parse_reply(self, document: Document, request: Request) -> Reply:
-        """Parse a whole response."""
         return read_response(document, self.profile.model, self.label)
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a streamed response."""
         return ResponsesReplyParser(self.profile, self.label)
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
@@ -169,7 +166,6 @@ class ResponsesReplyParser(ReplyParser):
         self._calls: dict[int | None, Delta] = {}
 
     def feed(self, document: Document) -> Iterator[Delta]:
-        """Take the next event and yield its deltas."""
         kind = fields.get_text(document, "type")
         if kind in _TEXT_DELTAS:
             yield Delta(fields.get_text(document, "delta"))
@@ -199,12 +195,10 @@ class ResponsesReplyParser(ReplyParser):
             yield call
 
     def to_reply(self) -> Reply:
-        """Parse the response of the last event."""
         return read_response(self._response, self.asked_model, self.label)
 
 
 def read_response(document: Document, asked_model: str, label: str) -> Reply:
-    """Parse a response object."""
     if document.get("error"):
         raise errors.error_from_stream(label, document["error"])
     status = fields.get_text(document, "status")

@@ -62,7 +62,6 @@ class PythonWorker(Worker):
             raise ConfigError(f"worker {profile.name!r}: options: {error}") from error
 
     async def reply(self, request: Request) -> Reply:
-        """Run the program of the last message."""
         if problem := await isolation_problem():
             raise RequestRefused(f"worker {self.profile.name!r} cannot run programs: {problem}")
         program = find_program(request.messages[-1].text)

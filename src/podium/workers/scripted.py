@@ -55,7 +55,6 @@ class ToolScript:
     arguments: Mapping[str, Any]
 
     def __call__(self, request: Request) -> Reply | str:
-        """Return the next line of the conversation."""
         results = [part for part in request.messages[-1].parts if isinstance(part, ToolResult)]
         if results:
             text = "; ".join(result.text for result in results)

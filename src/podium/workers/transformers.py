@@ -100,7 +100,6 @@ class TransformersWorker(Worker):
         )
 
     async def load(self) -> None:
-        """Load the model now."""
         with self._boundary():
             await self._model.ready()
 

@@ -152,7 +152,6 @@ PDF_NAME: Final = "document.pdf"
 
 
 def data_url(image: Image) -> str:
-    """Return the image's URL, or the image as a data URL."""
     return image.url or f"data:{image.media_type};base64,{image.data}"
 
 

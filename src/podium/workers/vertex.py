@@ -27,7 +27,6 @@ class VertexClaudeWorker(AnthropicWorker):
     owned: ClassVar[frozenset[str]] = AnthropicWorker.owned | {"anthropic_version"}
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
-        """Build a POST to rawPredict."""
         body: dict[str, Any] = self._body(request, stream=stream)
         del body["model"]
         body["anthropic_version"] = ANTHROPIC_VERSION

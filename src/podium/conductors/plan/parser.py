@@ -36,7 +36,6 @@ class Entry:
     value: object
 
     def wrong(self, expected: str) -> MalformedPlan:
-        """Return the error for an unexpected entry."""
         return MalformedPlan(self.where, f"{self.name} is {self.shown}; {expected}")
 
     @property
@@ -71,7 +70,6 @@ def _workers_of(pool: Pool, where: str) -> str:
 
 
 def subtask_text(entry: Entry) -> str:
-    """Return the subtask, word for word."""
     value = entry.value
     if isinstance(value, Word) or not isinstance(value, str):
         raise entry.wrong("write every subtask as a text in double quotes")
@@ -302,12 +300,10 @@ def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str,
 
 
 def read_steps(steps: Sequence[object], pool: Pool | None, tolerate: Tolerate) -> tuple[Step, ...]:
-    """Read the steps of the JSON form."""
     return tuple(read_step(index, step, pool, tolerate) for index, step in enumerate(steps))
 
 
 def read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -> Step:
-    """Read one step of the JSON form."""
     if not isinstance(step, Mapping):
         expected = f"a step is an object with {', '.join(STEP_KEYS)}"
         raise Entry(STEPS, f"step {index}", step).wrong(expected)
@@ -392,7 +388,6 @@ def parse(
 
 
 def _check_lengths(lists: Mapping[str, Sequence[object]], max_steps: int) -> None:
-    """Check that all lists have one entry for each step, and not too many of them."""
     lengths = {label: len(entries) for label, entries in lists.items()}
     if len(set(lengths.values())) > 1:
         counts = list(lengths.values())
@@ -417,7 +412,6 @@ def _steps_of_lists(
 
 
 def read_list_step(index: int, row: Sequence[object], pool: Pool, tolerate: Tolerate) -> Step:
-    """Read one step of the three lists, given its entry in each."""
     worker, subtask, access = (
         Entry(label, f"entry {index}", value) for label, value in zip(LISTS, row, strict=True)
     )

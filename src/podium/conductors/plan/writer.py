@@ -116,7 +116,6 @@ def _plan_of_lists(steps: int) -> str:
 
 
 def _plan_of_steps(steps: int) -> str:
-    """Return the rule of a plan with that many steps, from its first step on."""
     begin, worker, access = (
         _quote(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
     )

@@ -104,7 +104,6 @@ class HashedEncoder:
         return found
 
     def document(self) -> dict[str, Any]:
-        """Return the encoder as JSON."""
         return {
             "name": HASHED,
             "weights": encode_array(self.weights),
@@ -113,7 +112,6 @@ class HashedEncoder:
 
 
 def read_encoder(document: object) -> Encoder:
-    """Read an encoder from JSON."""
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
         raise ConfigError("expected an encoder with a name; " + AGAIN)
     name = document["name"]
@@ -210,7 +208,6 @@ class ScoringEncoder:
         return join_scores(near, self.words.score(TokenCounts.of(texts)))
 
     def document(self) -> dict[str, Any]:
-        """Return the encoder as JSON."""
         return {
             "name": SCORING,
             "encoder": self.encoder.document(),
@@ -285,7 +282,6 @@ class Linear:
 
     @classmethod
     def of(cls, weight: Array, bias: Array) -> Linear:
-        """Cut the weight into blocks."""
         stretches = np.split(weight, range(DEPTH, len(weight), DEPTH))
         return cls(tuple(_blocks(stretch) for stretch in stretches), bias)
 
@@ -370,11 +366,9 @@ class Embedder:
 
     @classmethod
     def quick(cls) -> Embedder:
-        """Load the embedder that routers use."""
         return cls.load(tokens=QUICK, layers=QUICK_LAYERS)
 
     def encode(self, texts: Sequence[str]) -> Array:
-        """Encode the texts as rows of length one."""
         if not texts:
             return np.zeros((0, self.network.words.shape[1]), dtype=np.float32)
         return normalize_rows(np.stack([self.network.vector(self.ids(text)) for text in texts]))
@@ -394,7 +388,6 @@ class Embedder:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Embedder:
-        """Load the embedder of the JSON."""
         tokens, layers = document.get("tokens"), document.get("layers")
         if not isinstance(tokens, int) or not isinstance(layers, int):
             raise ConfigError(

@@ -94,7 +94,6 @@ def fit_router(
     *,
     source: str = "",
 ) -> RouterFit:
-    """Train a router."""
     table.check(MIN_QUESTIONS)
     parts = _assign_folds(table.whole, options)
     full_encoder, vectors = _fit_encoder(table, encoder, parts)

@@ -73,12 +73,10 @@ class QualityBias:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the prices as JSON."""
         return {"prices": list(self.prices)}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> QualityBias:
-        """Read the prices from JSON."""
         prices = tuple(read_number(price, "prices from 0 up", 0.0) for price in document["prices"])
         if len(prices) != len(MARKS):
             raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
@@ -97,7 +95,6 @@ class QualityBias:
 
 
 def mean_reward(expected: Array, rewards: Array, costs: Array, price: float) -> float:
-    """Return the mean reward of routing at that price."""
     return float(rewards[np.arange(len(rewards)), route(expected, costs, price)].mean())
 
 
@@ -179,7 +176,6 @@ class Calibration:
     middle: float = 0.5
 
     def __call__(self, expected: float) -> float:
-        """Return the chance."""
         steepness = min(max(self.slope * (expected - self.middle), -50.0), 50.0)
         return float(1 / (1 + np.exp(-steepness)))
 
@@ -256,7 +252,6 @@ class LearnedRouter:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def knows(self, worker: WorkerProfile) -> bool:
-        """True if it was trained with that worker."""
         return any(item.is_(worker) for item in self.workers)
 
     def check(self, pool: Pool) -> None:
@@ -308,7 +303,6 @@ class LearnedRouter:
         return found
 
     def document(self) -> dict[str, Any]:
-        """Return the router as JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -325,7 +319,6 @@ class LearnedRouter:
 
     @classmethod
     def read(cls, document: object) -> LearnedRouter:
-        """Read a router from JSON."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise ConfigError("this is nothing that `podium train router` wrote")
         if document.get("version") != VERSION:
@@ -396,7 +389,6 @@ class RewardTable:
         return found
 
     def of(self, rows: Sequence[int]) -> RewardTable:
-        """Return the table of some of the questions."""
         chosen = list(rows)
         return RewardTable(
             tuple(self.questions[row] for row in chosen), self.workers, self.rewards[chosen]

@@ -94,7 +94,6 @@ class NeighbourScores:
         return scores
 
     def document(self) -> dict[str, Any]:
-        """Return the scores as JSON."""
         return {
             "centres": encode_array(self.centres, "float16"),
             "table": encode_array(self.table),
@@ -104,7 +103,6 @@ class NeighbourScores:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> NeighbourScores:
-        """Read the scores from JSON."""
         centres = read_array(document, "centres", (None, None, None))
         level = read_array(document, "level", (None,))
         seen = sum(centres.shape[1:])  # how near each centre is, and the vector
@@ -144,7 +142,6 @@ def _centres(vectors: Array, seed: int) -> Array:
 
 
 def _features(vectors: Array, centres: Array, sharpness: float) -> Array:
-    """Return the nearness to each centre, and the scaled vector."""
     weights = np.exp(sharpness * (vectors @ centres.T - 1))
     return np.hstack([weights / weights.sum(axis=1, keepdims=True), VECTOR_SCALE * vectors])
 
@@ -178,7 +175,6 @@ class TokenCounts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> TokenCounts:
-        """Count the tokens of the texts."""
         buckets: list[int] = []
         counts: list[int] = []
         begins = []
@@ -194,7 +190,6 @@ class TokenCounts:
         )
 
     def take(self, indices: Sequence[int] | NDArray[np.int64]) -> TokenCounts:
-        """Return the counts of some of the texts."""
         lengths = self.lengths[indices]
         ends = np.cumsum(lengths)
         begins = ends - lengths
@@ -243,7 +238,6 @@ class WordScores:
         return replace(rows, weights=rows.weights * is_known).times(self.table)
 
     def document(self) -> dict[str, Any]:
-        """Return the scores as JSON."""
         return {
             "buckets": encode_array(self.buckets, "uint16"),
             "rarity": encode_array(self.rarity),
@@ -253,7 +247,6 @@ class WordScores:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> WordScores:
-        """Read the scores from JSON."""
         buckets = read_array(document, "buckets", (None,))
         rarity = read_array(document, "rarity", (len(buckets),))
         table = read_array(document, "table", (len(buckets), None))
@@ -282,7 +275,6 @@ class _Rows:
         return cls(columns, weights / lengths[row], row, texts.begins)
 
     def times(self, table: Array) -> Array:
-        """Return the rows times a table."""
         found: Array = np.add.reduceat(
             table[self.columns] * self.weights[:, None], self.begins, axis=0
         )

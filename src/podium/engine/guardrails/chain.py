@@ -93,7 +93,6 @@ class GuardrailChain:
 
     @property
     def hooks(self) -> dict[str, Hook]:
-        """The hooks with state of this run, by guardrail name."""
         return {
             guardrail.name: hook
             for guardrail, hook in self._hooks
@@ -102,11 +101,9 @@ class GuardrailChain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the guardrails."""
         return tuple(guardrail.name for guardrail, _ in self._hooks)
 
     def has_stage(self, stage: GuardrailStage) -> bool:
-        """True if any guardrail checks that stage."""
         return stage in self._by_stage
 
     @property
@@ -129,7 +126,6 @@ class GuardrailChain:
         return text
 
     def recall(self, texts: Sequence[str]) -> None:
-        """Show hooks the texts of a run that continues."""
         for _, hook in self._hooks:
             if isinstance(hook, Recalling):
                 for text in texts:
@@ -156,7 +152,6 @@ class GuardrailChain:
         )
 
     async def workflow(self, item: GuardrailInput, workflow: Workflow, keep: Keep) -> Workflow:
-        """Check every subtask of a supplied workflow."""
         steps: list[Step] = []
         for step in workflow.steps:
             text = await self.check(replace(item, text=step.subtask), keep)

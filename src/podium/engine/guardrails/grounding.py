@@ -33,13 +33,11 @@ class Grounding:
         self.ungrounded = ungrounded
 
     def __call__(self, item: GuardrailInput) -> Verdict:
-        """Compare the answer with its sources, if it has any."""
         if not item.sources:
             return Pass()
         return Verify(self.verifier, prompt_for(item), self._read)
 
     def _read(self, reply: str) -> Verdict:
-        """Turn the verifier's reply into a verdict."""
         found = _GROUNDED.match(reply)
         if found is None:
             raise BadReply(f"{self.verifier}'s reply says neither 'grounded' nor 'not grounded'")
@@ -57,7 +55,6 @@ class Grounding:
 
 
 def prompt_for(item: GuardrailInput) -> str:
-    """Write the verifier's prompt."""
     texts = [item.question, item.text]
     for source in item.sources:
         texts += (source.subtask, source.reply)

@@ -213,7 +213,6 @@ class Redaction:
         self.restores = restore
 
     def for_run(self) -> Hook:
-        """Return the hook of one run, with its placeholders."""
         return _RestoringHook(self) if self.restores else _RedactingHook(self)
 
 
@@ -249,7 +248,6 @@ class _RedactingHook:
         return Block(f"it contains {what}") if self._found == "block" else Redact(text, what)
 
     def redact_text(self, text: str, *, restorable: bool) -> tuple[str, Counter[Kind]]:
-        """Return the text with placeholders, and the counts by kind."""
         self.recall(text)
         counts: Counter[Kind] = Counter()
         for detector in self._detectors:
@@ -291,11 +289,9 @@ class _RestoringHook(_RedactingHook):
     """The placeholders of one run, with their values."""
 
     def restore(self, text: str) -> str:
-        """Return the text with the question's values."""
         return PLACEHOLDER.sub(lambda match: self._values.get(match[0]) or match[0], text)
 
     def redact(self, text: str) -> str:
-        """Return the text with placeholders."""
         return self.redact_text(text, restorable=True)[0]
 
 

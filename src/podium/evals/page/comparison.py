@@ -44,7 +44,6 @@ def write_comparison(first: Path, second: Path, strategy: str, output: Path) -> 
 
 
 def comparison_page(sides: Sides, strategy: str) -> str:
-    """Render the page of a comparison."""
     comparison = compare_logs(*sides, strategy)
     gained = [flip for flip in comparison.flips if flip.is_gain]
     lost = [flip for flip in comparison.flips if not flip.is_gain]

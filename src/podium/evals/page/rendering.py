@@ -90,7 +90,6 @@ def amount(number: float | None) -> str:
 
 
 def seconds(number: float | None) -> str:
-    """Format a duration."""
     if number is None:
         return UNKNOWN
     if number >= 100:
@@ -99,7 +98,6 @@ def seconds(number: float | None) -> str:
 
 
 def p_value(probability: float) -> str:
-    """Format a p-value."""
     return "p < 0.001" if probability < 0.001 else f"p = {probability:.3f}"
 
 
@@ -114,7 +112,6 @@ _FILTERS: Final[tuple[Callable[..., str], ...]] = (
 
 
 def render(template: str, **context: Any) -> str:
-    """Render a page from its template."""
     style = _style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (

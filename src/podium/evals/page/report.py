@@ -225,7 +225,6 @@ class EvalView:
 
     @property
     def best_single_worker(self) -> str:
-        """Return the name of the best single worker."""
         best = self.references.best_single
         assert best is not None
         workers = {worker for sample in best.samples for worker in sample.workers}
@@ -434,7 +433,6 @@ def _share_cell(share: float) -> Cell:
 
 
 def _shape_counts(row: StrategyRow) -> Mapping[str, int]:
-    """Count workflows by shape, the simplest shape first."""
     found = Counter(sample.topology for sample in row.samples)
     return {shape: found[shape] for shape in (*Shape, *found) if shape in found}
 

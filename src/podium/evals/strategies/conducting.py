@@ -70,7 +70,6 @@ class Transcript:
         return reply.text
 
     def run(self, answer: str | None) -> Run:
-        """Return the run with that answer."""
         records = tuple(record for _, record in sorted(self._records.items()))
         failed = [record.error for record in records if record.error is not None]
         return Run(
@@ -143,7 +142,6 @@ def conductor_strategy(conductor: Conductor, *, rounds: int) -> Strategy:
 
 
 async def _plan_only(runner: Runner, case: Case, options: Options) -> Run:
-    """Return a run that is planned and not executed."""
     run = Run(
         id=new_run_id(),
         question=case.task.question,
@@ -217,8 +215,6 @@ _WRAPPING: Final = " \t\n.,;!*_`\"'“”‘’«»"
 
 
 def single_worker(worker: str) -> Strategy:
-    """Answer by one worker."""
-
     async def answer(case: Case, context: EvalContext) -> Run:
         transcript = Transcript(f"single:{worker}", case, context)
         return transcript.run(await _ask(transcript, worker, case))
@@ -372,7 +368,6 @@ def _chosen_index(choice: str, count: int) -> int:
 
 
 def _workers(case: Case) -> list[str]:
-    """Return the workers that are no conductors."""
     return [worker.name for worker in case.pool if worker.is_model]
 
 
@@ -402,7 +397,6 @@ async def _proposals(transcript: Transcript, case: Case) -> list[str]:
 
 
 def _with_responses(prompt: str, case: Case, responses: Sequence[str], form: Form) -> Request:
-    """Return the question after an instruction that lists the responses."""
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(responses, start=1))
     instruction = Template(_text(prompt)).substitute(responses=listed)
     question = case.task.question

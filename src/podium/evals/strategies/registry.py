@@ -186,7 +186,6 @@ async def expand_candidates(
 
 
 def make_strategy(name: str, setup: EvalSetup) -> Strategy:
-    """Make a strategy that was checked and has no candidates."""
     family, _, which = name.partition(":")
     if family == ROUTER:
         path, quality_bias = parse_router_name(name)
@@ -246,7 +245,6 @@ def strategy_checksums(names: Iterable[str]) -> dict[str, str]:
 
 
 def single_workers(setup: EvalSetup) -> tuple[str, ...]:
-    """Return the workers that are no conductors."""
     return tuple(w.name for w in setup.pool if w.is_model)
 
 

@@ -37,7 +37,6 @@ class SharedByKey(Generic[Key, Value]):
         self._changing = threading.Lock()
 
     def __call__(self, key: Key) -> Value:
-        """Return the one value of that key."""
         with self._changing:
             value = self._values.get(key)
             if value is None:
@@ -111,7 +110,6 @@ class SharedBatchModel(Generic[RequestT]):
         self._end: weakref.finalize[Any, SharedBatchModel[RequestT]] | None = None
 
     def acquire(self) -> None:
-        """Count one more user."""
         with self._changing:
             self._users += 1
 
@@ -125,7 +123,6 @@ class SharedBatchModel(Generic[RequestT]):
 
     @property
     def is_loaded(self) -> bool:
-        """True if the model is in memory."""
         thread = self._thread
         return thread is not None and not thread.is_over and thread.loaded.done()
 
@@ -197,7 +194,6 @@ class _BatchThread(threading.Thread, Generic[RequestT]):
                 self._queue.put(None)
 
     def run(self) -> None:
-        """Run the thread."""
         try:
             work = self._begin(self._model)
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
@@ -212,7 +208,6 @@ class _BatchThread(threading.Thread, Generic[RequestT]):
             work.answer(requests)
 
     def _next_batch(self) -> tuple[list[RequestT], bool]:
-        """Return the current batch, and whether it is the last."""
         requests: list[RequestT] = []
         another = self._queue.get()
         latest = time.monotonic() + LONGEST_WAIT_SECONDS

@@ -117,7 +117,6 @@ class FixedBatchCache:
         self._positions.copy_(mask.sum(1)[every][:, None] - 1)
 
     def continue_from(self, other: FixedBatchCache, rows: Tensor) -> None:
-        """Continue with these rows of another batch."""
         self._used = len(rows)
         rows = self._pad_rows(rows)
         self._choices.copy_(other._choices[rows])
@@ -242,7 +241,6 @@ class CapturedSteps:
         adapters: AdapterStack | None = None,
         choices: Tensor | None = None,
     ) -> FixedBatch:
-        """Return a batch that continues these prompts."""
         attention = self._model.config._attn_implementation
         assert attention in (GROUPED_ATTENTION, "sdpa"), f"{attention} takes no mask of yes and no"
         size = BatchSize(
@@ -267,7 +265,6 @@ class CapturedSteps:
     def _memory(
         self, size: BatchSize, like: Sequence[Tensor], adapters: AdapterStack | None
     ) -> FixedBatchCache:
-        """Return a cache for a batch of that size, captured before or new."""
         fitting = [other for other in self._memories if other.can_hold(size)]
         if fitting:
             size = min(fitting, key=self._bytes)

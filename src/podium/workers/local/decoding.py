@@ -178,7 +178,6 @@ class Decoder:
         return torch.where(sampling.temperature > 0, drawn, likeliest)
 
     def is_end(self, tokens: Tensor) -> Tensor:
-        """True for tokens that end a completion."""
         return torch.isin(tokens, self._ends)
 
     def _pad(self, prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
@@ -289,7 +288,6 @@ class _Generation:
         self._rows = torch.arange(len(sampling), device=device)
 
     def run_to_end(self, logits: Tensor) -> list[Completion]:
-        """Generate until every row has ended."""
         total = len(self._rows)
         written = torch.full((total, self._longest), -1, device=logits.device)
         ended = torch.zeros(total, dtype=torch.bool, device=logits.device)

@@ -72,7 +72,6 @@ class ModelServer:
 
     @property
     def alive(self) -> bool:
-        """True if the process still runs."""
         return self.process.poll() is None
 
 
@@ -169,7 +168,6 @@ class _LoadingProcess:
             self._process = None
 
     def abandon(self) -> None:
-        """Kill the process if it is still loading."""
         with self._changing:
             self._abandoned = True
             if self._process is not None:

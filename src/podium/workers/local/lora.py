@@ -87,7 +87,6 @@ class StackedLinear(nn.Module):
 
     @property
     def size(self) -> tuple[int, int]:
-        """The number of inputs and of outputs."""
         return self.base.in_features, self.base.out_features
 
     def _zeros(self, *shape: int) -> Tensor:
@@ -194,7 +193,6 @@ class AdapterStack:
             )
 
     def index(self, name: str | None) -> int:
-        """Return the index of an adapter."""
         if name is None:
             return NO_ADAPTER
         if name not in self.names:
@@ -214,7 +212,6 @@ class AdapterStack:
             self._choice.others = before
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return all trainable parameters."""
         return [matrix for layer in self.layers.values() for matrix in (layer.down, layer.up)]
 
     def save(self, name: str, directory: Path, shape: LoraShape, base: str) -> None:

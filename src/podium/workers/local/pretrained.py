@@ -88,14 +88,12 @@ class Pretrained:
         return [*self.encode_text(text), self.turn_end]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of a completion."""
         with self._tokenizing:
             text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return text
 
 
 def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> Pretrained:
-    """Load a model."""
     on_device = _torch_device(device)
     folder, file = _locate(name)
     options: dict[str, Any] = {"gguf_file": file} if file else {}
@@ -116,7 +114,6 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
 
 @contextmanager
 def silence_progress_bars() -> Iterator[None]:
-    """Silence transformers' progress bars."""
     was_drawing = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     gguf_bar, modeling_gguf_pytorch_utils.tqdm = modeling_gguf_pytorch_utils.tqdm, _no_bar

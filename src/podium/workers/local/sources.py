@@ -116,7 +116,6 @@ def shipped_adapters() -> tuple[ShippedAdapter, ...]:
 
 
 def shipped_adapter(name: str) -> ShippedAdapter:
-    """Return the adapter `embedded/NAME`."""
     known = {adapter.name: adapter for adapter in shipped_adapters()}
     if name in known:
         return known[name]
@@ -131,7 +130,6 @@ def shipped_adapter(name: str) -> ShippedAdapter:
 
 @cache
 def verify_adapter(adapter: ShippedAdapter) -> Path:
-    """Return the adapter's path after verifying its checksum."""
     if not adapter.path.is_file():
         raise ConfigError(f"{adapter.name} is not at {adapter.path}; {REMEDY}")
     checksum = sha256_file(adapter.path)
@@ -170,7 +168,6 @@ class PackageParts:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """The packages as pip requirements."""
         names = (self.package.format(number) for number in range(1, self.parts + 1))
         return tuple(f"{name}=={self.version}" for name in names)
 
@@ -207,7 +204,6 @@ class HubFile:
 
     @property
     def name(self) -> str:
-        """The name by which the file is pulled."""
         return f"hf:{self._repository_at_revision}/{self.file}"
 
     @property
@@ -228,7 +224,6 @@ class LocalFile:
 
     @property
     def name(self) -> str:
-        """The name by which the file is located."""
         return f"file:{self.path}"
 
 

@@ -241,7 +241,6 @@ class Isolation(NamedTuple):
     """The user that the program becomes, if it is another."""
 
     def has(self, name: str) -> bool:
-        """True if that layer is active."""
         return self.missing[name] is None
 
     @property

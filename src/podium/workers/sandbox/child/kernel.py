@@ -94,7 +94,6 @@ def loopback_up() -> None:
 
 
 def mount(source: str, target: str, form: str, flags: int, options: str = "") -> None:
-    """Mount a file system."""
     returned = _libc.mount(
         source.encode(), target.encode(), form.encode(), ctypes.c_ulong(flags), options.encode()
     )
@@ -126,7 +125,6 @@ def make_root(directory: str) -> None:
 
 
 def give_up_capabilities() -> None:
-    """Drop all capabilities."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(none)), "capset")

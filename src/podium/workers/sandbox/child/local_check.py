@@ -116,7 +116,6 @@ class _Canary(unittest.TestCase):
 
 
 def canary_fails() -> bool:
-    """True if every false assertion still fails."""
     result = unittest.TestResult()
     for claim, about in _FALSE_CLAIMS:
         _Canary(claim, about).run(result)

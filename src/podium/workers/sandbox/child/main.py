@@ -76,7 +76,6 @@ def preload_checks(way: str | None) -> None:
 
 
 def run_request(context: ChildContext, request: dict[str, Any]) -> None:
-    """Run the program and send the results."""
     try:
         codes = [compile_source(part) for part in (request["before"], request["program"]) if part]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -95,7 +94,6 @@ def run_request(context: ChildContext, request: dict[str, Any]) -> None:
 
 
 def compile_source(source: str) -> CodeType:
-    """Compile a part of the program."""
     return compile(source, "program.py", "exec", dont_inherit=True)
 
 
@@ -126,13 +124,11 @@ def read_block() -> str:
 
 
 def send(message: dict[str, Any]) -> None:
-    """Send one line to the caller."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 def send_result(ended: ChildResult) -> None:
-    """Send the result of a run."""
     send({"output": ended.output.decode("utf-8", "replace"), "problem": ended.problem})
 
 
@@ -231,7 +227,6 @@ def run_local_check(context: ChildContext, codes: list[CodeType]) -> None:
 
 
 def write_and_exit(text: str, handing: int) -> NoReturn:
-    """Write a text as fast as it is read, then exit."""
     try:
         with open(handing, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text)

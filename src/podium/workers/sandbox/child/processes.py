@@ -33,7 +33,6 @@ class ProcessTree:
             self._proc = os.open(PROC, os.O_RDONLY)
 
     def processes(self) -> list[int]:
-        """List all processes below this one."""
         if self._proc is None:
             return []
         root = int(os.readlink("self", dir_fd=self._proc))

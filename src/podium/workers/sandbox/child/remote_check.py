@@ -201,7 +201,6 @@ class RemoteObject:
         return self._line.ask({"do": do, "held": self._number, **rest})
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call the object in the program's process."""
         return self._ask(
             "call",
             arguments=[self._line.encode(one) for one in arguments],
@@ -273,7 +272,6 @@ class RemoteProgram:
         return value
 
     def encode(self, value: Any) -> Any:
-        """Convert a value of the check for the program."""
         return encode(value, _only_its_own)
 
     def _held(self, encoded: Any) -> Any:
