@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from podium.core.errors import UnreadableRun
+from podium.core.request import Usage
 from podium.core.roles import Role, step_roles
 from podium.core.run import Attempt, Run
 from podium.store.base import RunRevision
@@ -62,12 +63,14 @@ class StepUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunDigest:
-    """The statistics of one run. `providers` maps its workers to their providers."""
+    """The statistics of one run. `providers` maps its workers to their providers. `alone` is what a
+    single worker would read and write for the same answer: an estimate."""
 
     run_id: str
     calls: tuple[CallSummary, ...]
     steps: tuple[StepUse, ...]
     providers: Mapping[str, str]
+    alone: Usage | None = None
 
     @property
     def is_cost_known(self) -> bool:
@@ -123,7 +126,17 @@ class RunDigestCache:
 def digest_run(run: Run) -> RunDigest:
     """Digest a run with its nested runs; raise `UnreadableRun` if it is inconsistent."""
     steps = tuple(_executed_steps(run, run.id))
-    return RunDigest(run.id, tuple(_calls(run)), steps, dict(_providers(run)))
+    return RunDigest(run.id, tuple(_calls(run)), steps, dict(_providers(run)), _alone(run))
+
+
+def _alone(run: Run) -> Usage | None:
+    """Return the input of the first call that answered a step, and the output of the answer."""
+    answers = [step for step in run.steps if step.reply and step.reply == run.answer]
+    read = [call for step in run.steps for call in step.attempts if call.error is None]
+    written = [call for step in answers[-1:] for call in step.attempts if call.error is None]
+    if not read or not written:
+        return None
+    return Usage(read[0].usage.input_tokens, written[-1].usage.output_tokens, 0, 0, 0)
 
 
 def _calls(run: Run) -> Iterator[CallSummary]:

@@ -190,3 +190,22 @@ async def test_who_worked_takes_a_key_that_may_read_runs(tmp_path: Path) -> None
 async def test_a_range_that_cannot_be_is_refused(query: str, tmp_path: Path) -> None:
     async with books(tmp_path) as at:
         assert (await at.served.client.get(f"/v1/spend?{query}")).status_code == 400
+
+
+async def test_what_the_best_worker_alone_would_have_cost_is_estimated(tmp_path: Path) -> None:
+    checked = Step("ada", "Check it.", (0,))
+    first, last = attempt("ada", cost=0.5), attempt("ada", cost=0.25)
+    first = replace(first, usage=Usage(100, 10, 0, 0, 0))
+    last = replace(last, usage=Usage(300, 40, 0, 0, 0))
+    at = f"{DAY}T12:00:00.000+00:00"
+    steps = (SOLVE, (first,)), (checked, (last,))
+    known = run_with_calls("run_1", *steps, created_at=at)
+    known = replace(known, answer=known.steps[-1].reply)
+    unpriced = run_with_calls("run_2", (SOLVE, (attempt("ada", cost=None),)), created_at=at)
+    async with books(tmp_path) as kept:
+        await kept.store.finish(known, unpriced)
+        page = (await kept.served.client.get("/v1/spend/saved", params=RANGE)).json()
+    assert page["worker"] == "ada"
+    assert (page["runs"], page["left_out"], page["is_whole"]) == (1, 1, True)
+    assert page["cost_usd"] == pytest.approx(0.75)
+    assert page["alone_usd"] == pytest.approx((100 + 40) * 1000 / 1e6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,9 @@ from podium.core.run import Run, Tier, timestamp
 from podium.core.workflow import Step
 from podium.server.access.tokens import make_key
 from podium.store import keys_in
-from podium.store.keys import KeyUsage, Rules
+from podium.store.keys import Allowance, KeyUsage, Rules
 from podium.workers import ScriptedWorker
-from support.browsing import sign_in
+from support.browsing import content, sign_in
 from support.runs_on_record import attempt, run_with_calls
 from support.site import Site
 
@@ -168,3 +169,59 @@ async def test_where_all_was_free_there_is_no_chart_of_nothing(page: Page, serve
         await expect(page.locator(".chart-place")).to_have_count(0)
         spent = page.get_by_role("columnheader", name="Spent")
         assert await spent.evaluate("element => element.getBoundingClientRect().right < innerWidth")
+
+
+async def test_what_is_spent_is_downloaded_as_csv(site: Site, page: Page) -> None:
+    await site.store.finish(spent(1, 1.5), spent(2, 0.25, "mini"))
+    await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download CSV").click()
+    saved = await download.value
+    assert saved.suggested_filename == "spend-2026-03-01-2026-03-31-by-tier.csv"
+    lines = [line.split(",") for line in (await content(saved)).splitlines()]
+    assert lines[0][:4] == ["tier", "day", "cost_usd", "requests"]
+    assert [line[:4] for line in lines[1:]] == [
+        ["ultra", "2026-03-04", "1.5", "1"],
+        ["mini", "2026-03-04", "0.25", "1"],
+    ]
+
+
+async def test_a_spreadsheet_runs_nothing_of_it(on_a_page: Page) -> None:
+    made = await on_a_page.evaluate(
+        """async (name) => {
+            const { csv } = await import('/static/parts/spend-extras.js');
+            const day = { day: '2026-03-04', cost_usd: -1, requests: 1, calls: null };
+            return csv({ by: 'key', groups: [{ name, days: [day] }] });
+        }""",
+        '=HYPERLINK("https://x.example")',
+    )
+    assert made.splitlines()[1] == '"\'=HYPERLINK(""https://x.example"")",2026-03-04,-1,1,,,'
+
+
+async def test_the_month_is_forecast_from_the_days_before(on_a_page: Page) -> None:
+    made = await on_a_page.evaluate(
+        """async () => {
+            const { forecast } = await import('/static/parts/spend-extras.js');
+            const spent = [['02-20', 99], ['02-26', 8], ['03-01', 2], ['03-04', 1]];
+            const days = spent.map(([day, cost]) => ({ day: `2026-${day}`, cost_usd: cost }));
+            return [forecast('2026-03-04', days), forecast('2026-03-04', days.slice(-1))];
+        }"""
+    )
+    # From 26 February, the first of the seven days before that has any, to 3 March: six days.
+    assert made[0] == {"sofar": 3, "daily": 10 / 6, "left": 27, "total": 48, "days": 6}
+    assert made[1] == {"sofar": 1, "daily": 1, "left": 27, "total": 28, "days": 0}
+
+
+async def test_caps_are_bars_and_the_best_worker_alone_is_compared(site: Site, page: Page) -> None:
+    made = make_key("laptop", Rules(per_month=Allowance(usd=2.0)))
+    await keys_in(site.store).add(made.key)
+    used = KeyUsage(key_id=made.key.id, day=timestamp()[:10], model="podium", cost_usd=0.5)
+    await keys_in(site.store).quotas.record([used])
+    run = spent(1, 0.001, created_at=timestamp())
+    await site.store.finish(replace(run, answer=run.steps[-1].reply))
+    await page.goto(site.url("/spend"))
+    beside = page.locator(".spend-beside")
+    await expect(beside).to_contain_text("laptop: $0.50 of $2.00 this month")
+    await expect(beside.get_by_role("heading", name="Against always solver")).to_be_visible()
+    await expect(beside).to_contain_text("Spent more")
+    await expect(beside).to_contain_text("Forecast")

@@ -24,6 +24,7 @@ from podium.core.run import Tier, timestamp
 from podium.server.access import Principal
 from podium.server.api_error import invalid
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.pool import best_worker
 from podium.server.model_catalog import parse_tier
 from podium.server.service import Service
 from podium.server.worker_statistics import DigestWindow, RunDigest
@@ -277,6 +278,39 @@ async def spend(
     names = await key_names(service, principal) if by == "key" else {}
     document["groups"] = [_group_document(group, by, names) for group in groups]
     return document
+
+
+@router.get("/v1/spend/saved", tags=["spend"])
+async def saved(
+    service: ServiceDep,
+    principal: PrincipalDep,
+    since: Annotated[date | None, Query(alias="from", description="first day, in UTC")] = None,
+    until: Annotated[date | None, Query(alias="to", description="last day, in UTC")] = None,
+) -> dict[str, Any]:
+    """Estimate what the runs of these days would have cost with the best single worker alone: it
+    reads what the first worker read, and writes as many tokens as the answer has. Runs of unknown
+    cost are left out. Requires the scope `runs:read`."""
+    first, last = _read_range(since, until)
+    window = await _window(service, principal, first, last)
+    worker = best_worker(service, principal)
+    price = None if worker is None else service.pool[worker].price
+    runs, spent, alone = 0, 0.0, 0.0
+    for digest in window.digests:
+        cost = None if price is None or digest.alone is None else price.cost(digest.alone)
+        if cost is not None and digest.is_cost_known:
+            runs, alone = runs + 1, alone + cost
+            spent += sum(call.cost_usd or 0.0 for call in digest.calls)
+    return {
+        "object": "spend.saved",
+        "from": first,
+        "to": last,
+        "worker": worker,
+        "runs": runs,
+        "cost_usd": spent,
+        "alone_usd": alone,
+        "left_out": len(window.digests) - runs + window.left_out,
+        "is_whole": window.is_whole,
+    }
 
 
 def _read_range(since: date | None, until: date | None) -> tuple[str, str]:

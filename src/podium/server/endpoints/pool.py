@@ -79,7 +79,7 @@ async def pool(
     return {
         "object": "pool",
         "key": None if principal.has_scope("admin") else principal.name,
-        "best": _best(service, principal),
+        "best": best_worker(service, principal),
         "window": {
             "from": since,
             "to": now.isoformat(timespec="milliseconds"),
@@ -162,7 +162,8 @@ async def _find(name: str, service: Service, principal: Principal) -> Worker:
     raise ApiError("not_found", f"worker not found: {name[:80]!r}; GET /v1/pool lists the workers")
 
 
-def _best(service: Service, principal: Principal) -> str | None:
+def best_worker(service: Service, principal: Principal) -> str | None:
+    """Return the worker for a whole question, of those that the principal may use."""
     unavailable = {
         profile.name
         for profile in service.pool

@@ -2,9 +2,11 @@
 
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
+import { download } from '../lib/download.js';
 import { failure, loading } from '../lib/states.js';
 import { presets, today } from '../parts/days.js';
 import { poll, connection, refresh } from '../parts/polling.js';
+import { csv, extras } from '../parts/spend-extras.js';
 import { WAYS, spending } from '../parts/spending.js';
 
 export const title = 'Spend';
@@ -24,6 +26,18 @@ export async function show(root, { query, signal, navigate }) {
   };
   const trouble = connection();
   const content = h('div', { class: 'spend' });
+  const beside = h('div', { class: 'spend-beside' });
+  /** @type {any} */
+  let shown = null;
+  const save = h(
+    'button',
+    {
+      type: 'button',
+      disabled: true,
+      onclick: () => download(`spend-${wanted.from}-${wanted.to}-by-${wanted.by}.csv`, csv(shown), 'text/csv'),
+    },
+    'Download CSV',
+  );
   let before = '';
   const ways = h('nav', { class: 'ways', 'aria-label': 'Spend by' });
   const from = dayField('spend-from', wanted.from);
@@ -32,6 +46,7 @@ export async function show(root, { query, signal, navigate }) {
   async function load() {
     replace(ways, Object.entries(WAYS).map(([name, words]) => way(name, words, wanted)));
     replace(content, loading('Adding up…'));
+    replace(beside);
     before = '';
     const asked = addressOf(wanted);
     try {
@@ -47,9 +62,14 @@ export async function show(root, { query, signal, navigate }) {
     const page = await get(`/v1${asked}`, { signal, inBackground });
     const now = JSON.stringify(page);
     if (asked !== addressOf(wanted) || now === before) return; // other days were chosen meanwhile
+    const cards = await extras({ from: wanted.from, to: wanted.to }, today(), signal);
+    if (asked !== addressOf(wanted)) return;
     const isOpen = before !== '' && content.querySelector('details')?.open;
     before = now;
+    shown = page;
+    save.toggleAttribute('disabled', page.groups.length === 0);
     refresh(content, ...spending(page));
+    refresh(beside, cards);
     if (isOpen) content.querySelector('details')?.setAttribute('open', '');
   }
 
@@ -87,9 +107,11 @@ export async function show(root, { query, signal, navigate }) {
         presets().map(({ words, range }) =>
           h('button', { type: 'button', class: 'quiet', onclick: () => choose(range) }, words),
         ),
+        save,
       ),
     ),
     trouble.element,
+    beside,
     content,
   );
   await load();
