@@ -195,7 +195,7 @@ def test_the_database_in_compose_has_room_for_the_connections_of_all_replicas() 
         assert f"up to {CONNECTIONS}" in (ROOT / page).read_text("utf-8")
 
 
-def test_the_balancer_asks_who_is_ready_and_knows_every_replica() -> None:
+def test_the_load_balancer_checks_readiness_and_lists_every_replica() -> None:
     text = (REPLICAS / "haproxy.cfg").read_text("utf-8")
     assert "option httpchk GET /readyz" in text
     assert "/readyz" in [getattr(route, "path", "") for route in router.routes]

@@ -35,7 +35,7 @@ async def test_contestants_take_turns_and_none_always_comes_last() -> None:
     assert {turn[-1] for turn in turns} == {"a", "b", "c"}
 
 
-async def test_a_block_carries_out_one_chain_untimed_and_then_as_many_as_it_was_told() -> None:
+async def test_a_block_runs_one_untimed_chain_and_then_the_given_number() -> None:
     carried_out = 0
 
     async def carry_out() -> None:

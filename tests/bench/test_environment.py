@@ -54,7 +54,7 @@ async def test_two_at_once_make_one_environment(installer: Installer, said: list
     assert installer.installed == [LANGGRAPH.requirement]
 
 
-async def test_an_environment_that_was_not_finished_is_made_anew(
+async def test_an_environment_that_was_not_finished_is_made_again(
     podium_home: Path, installer: Installer, said: list[str]
 ) -> None:
     broken = Installer(podium_home / "notes", "raise SystemExit('the disk caught fire')")
@@ -65,7 +65,7 @@ async def test_an_environment_that_was_not_finished_is_made_anew(
     assert len(installer.installed) == 2
 
 
-async def test_an_environment_of_another_python_is_made_anew(
+async def test_an_environment_of_another_python_is_made_again(
     installer: Installer, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await prepare(LANGGRAPH, said.append, installer)
@@ -93,7 +93,7 @@ async def test_a_failed_installation_says_why_and_how_to_go_on_without(
         ((sys.executable, "-c", "raise SystemExit(7)"), "exit code 7"),
     ],
 )
-async def test_an_installer_without_words_is_named_all_the_same(
+async def test_a_silent_installer_is_named_with_its_exit_code(
     podium_home: Path, said: list[str], command: Command, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):

@@ -122,9 +122,7 @@ async def test_a_python_that_was_given_is_taken_as_it_is(fake_litellm: Path) -> 
 
 
 @pytest.mark.usefixtures("podium_home")
-async def test_where_the_proxy_cannot_be_installed_it_is_said_how_to_and_podium_goes_alone() -> (
-    None
-):
+async def test_without_the_proxy_podium_is_measured_alone_and_says_how_to_install_it() -> None:
     said: list[str] = []
 
     def offline(directory: Path, requirement: str) -> tuple[Command, ...]:

@@ -28,7 +28,7 @@ def test_the_cpu_time_of_a_process_is_what_the_system_gave_it() -> None:
     assert time.process_time() <= cpu_seconds(os.getpid()) <= time.process_time()
 
 
-def test_without_the_process_there_is_no_cpu_time_and_it_is_said_why() -> None:
+def test_the_cpu_time_of_an_unknown_process_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no clock for the CPU time of process 4194305"):
         cpu_seconds(2**22 + 1)
 
@@ -66,7 +66,7 @@ async def test_a_server_that_ends_before_it_is_ready_is_an_error_with_its_last_w
             raise AssertionError("it was never ready")
 
 
-async def test_a_server_may_write_bytecode_whatever_this_process_was_told(
+async def test_a_server_may_write_bytecode_even_if_this_process_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

@@ -18,7 +18,7 @@ def test_the_whole_response_is_a_chat_completion_of_the_length_it_announces() ->
     assert completion.usage.total_tokens == 19
 
 
-def test_the_stream_is_of_chat_completion_chunks_that_come_to_the_same_answer() -> None:
+def test_streamed_chat_completion_chunks_add_up_to_the_same_answer() -> None:
     lines = b"".join(STREAMED).decode().split("\r\n")
     events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     assert events[-1].strip() == "[DONE]"

@@ -106,7 +106,7 @@ def test_help_on_a_full_disk_is_output_that_was_lost(
     assert err == "podium: cannot write the output: No space left on device; write it elsewhere\n"
 
 
-def test_help_that_nobody_reads_ends_quietly(
+def test_help_into_a_closed_pipe_ends_quietly(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
     reader, writer = os.pipe()

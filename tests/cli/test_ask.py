@@ -162,7 +162,7 @@ def test_a_model_can_be_named_to_plan(podium: Podium, make_pool: MakePool) -> No
     assert ended.json["usage"]["orchestration_output_tokens"] > 0
 
 
-def test_a_conductor_that_nobody_knows_is_refused_with_the_nearest_name(
+def test_a_conductor_that_is_unknown_is_refused_with_the_nearest_name(
     podium: Podium, make_pool: MakePool
 ) -> None:
     ended = podium("ask", "--pool", make_pool(), "--conductor", "rulez", "q?")
@@ -375,7 +375,7 @@ def test_money_and_tokens_are_what_the_vendor_reported(
     assert ended.json["cost_usd"] == pytest.approx((10 * 1.0 + 5 * 2.0) / 1_000_000)
 
 
-def test_a_fault_that_nobody_foresaw_is_one_line_too(
+def test_an_unexpected_error_is_one_line_too(
     podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -417,7 +417,7 @@ def test_guardrails_of_the_configuration_hold_on_the_command_line(
     assert "resume" not in blocked.complaint
 
 
-def test_a_run_that_a_guardrail_blocked_is_not_gone_on_with(
+def test_a_run_that_a_guardrail_blocked_is_not_resumed(
     podium: Podium, vendor: Vendor, tmp_path: Path
 ) -> None:
     vendor.replies["a"] = "Ask ada@example.com."

@@ -167,7 +167,7 @@ def test_the_password_of_a_database_is_not_shown(podium: Podium, tmp_path: Path)
     assert SECRET not in ended.out + ended.err
 
 
-def test_the_doctor_tells_which_walls_stand_around_programs(
+def test_the_doctor_lists_the_sandbox_layers(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def walls() -> tuple[IsolationLayer, ...]:
@@ -183,7 +183,7 @@ def test_the_doctor_tells_which_walls_stand_around_programs(
     ]
 
 
-def test_where_programs_cannot_be_run_the_doctor_says_so_and_goes_on(
+def test_where_programs_cannot_be_run_the_doctor_says_so_and_continues(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def walls() -> tuple[IsolationLayer, ...]:
@@ -249,7 +249,7 @@ def test_the_doctor_says_where_traces_go(
     assert address in podium("doctor", "--pool", pool, "--json").json["traces"]
 
 
-def test_traces_without_their_extra_are_told_with_how_to_get_it(
+def test_traces_without_their_extra_are_reported_with_how_to_get_it(
     podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surroundings, "find_spec", lambda name: None)
@@ -257,7 +257,7 @@ def test_traces_without_their_extra_are_told_with_how_to_get_it(
     assert "extra otel" in podium("doctor", "--pool", pool).out
 
 
-def test_what_the_mini_tier_lacks_is_told_with_the_command_as_it_is_called_here(
+def test_what_the_mini_tier_lacks_is_reported_with_the_command_as_it_is_called_here(
     podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PODIUM_CALLED_AS", "./podium")

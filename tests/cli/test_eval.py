@@ -32,7 +32,7 @@ def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> No
     assert "an optimistic choice" in ended.out
 
 
-def test_the_variant_of_the_test_set_is_told_with_the_result(podium: Podium) -> None:
+def test_the_variant_of_the_test_set_is_reported_with_the_result(podium: Podium) -> None:
     ended = podium(
         *("lab", "etudes", "--oracle", "--strategy", "ideal", "--limit", "4", "--json"),
         *("--shapes", "chain-5", "--pool-order", "shuffled", "--drop-one", "--flaky", "0.1"),
@@ -75,7 +75,7 @@ def test_a_pool_without_the_roles_is_refused_before_anything_is_asked(
     assert "needs a worker named 'arithmetic'" in ended.complaint
 
 
-def test_everyday_questions_are_graded_by_their_plans_and_nobody_answers_them(
+def test_everyday_questions_are_graded_by_their_plans_without_executing_them(
     podium: Podium, make_pool: MakePool, tmp_path: Path
 ) -> None:
     """The rules give the whole question to the best of the pool, which is the first one here."""

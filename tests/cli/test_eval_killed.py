@@ -73,7 +73,7 @@ def killed_after(process: subprocess.Popen[str], log: Path, size: int) -> bool:
     return process.returncode != 0
 
 
-def test_killed_at_any_moment_it_goes_on_and_nobody_is_asked_for_what_they_have_answered(
+def test_killed_at_any_moment_it_continues_without_a_call_for_what_they_have_answered(
     arguments: list[str], tmp_path: Path
 ) -> None:
     whole_log, log = tmp_path / "whole.log", tmp_path / "killed.log"

@@ -61,7 +61,7 @@ def test_an_evaluation_that_is_refused_leaves_no_directory(
     assert not list(Path("measured").iterdir())
 
 
-def test_what_led_is_called_is_kept_for_whoever_reads_the_report(podium: Podium) -> None:
+def test_the_conductors_name_is_kept_for_the_report(podium: Podium) -> None:
     ended = podium(
         *("eval", "run", "etudes", "--oracle", "--limit", "2", "--conductor", "rules"),
         *("--strategy", "conductor", "--output", "out"),
@@ -85,7 +85,7 @@ def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
     assert tables[0] == tables[1]
 
 
-def test_with_a_cache_the_same_command_asks_nobody_again(podium: Podium, tmp_path: Path) -> None:
+def test_with_a_cache_the_same_command_makes_no_call_again(podium: Podium, tmp_path: Path) -> None:
     """Scripted workers say another thing each time, unless they are not asked."""
     pool = tmp_path / "changing.toml"
     workers = (
@@ -122,7 +122,7 @@ def test_samples_and_summary_are_written_where_asked(
     assert "its limit is 3, expected 100; name a new directory" in other.complaint
 
 
-def test_an_evaluation_goes_on_in_its_directory_with_further_strategies_and_repeats(
+def test_an_evaluation_continues_in_its_directory_with_further_strategies_and_repeats(
     podium: Podium, role_pool: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
@@ -219,7 +219,7 @@ def test_the_pool_is_called_by_its_file_where_one_was_chosen(
     ],
     ids=str,
 )
-def test_as_many_tasks_are_under_way_as_suits_who_is_asked(
+def test_concurrency_follows_the_worker(
     monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], has_card: bool, at_once: int
 ) -> None:
     monkeypatch.setattr(eval_session, "_has_gpu", lambda: has_card)

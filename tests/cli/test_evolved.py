@@ -101,7 +101,7 @@ def test_what_cannot_be_led_is_refused(podium: Podium, make_pool: MakePool, trai
     assert (ended.code, "needs a coordinator" in ended.complaint) == (2, True)
 
 
-def test_a_run_goes_on_only_by_the_coordinator_that_led_it(
+def test_a_run_continues_only_by_the_coordinator_that_led_it(
     podium: Podium, make_pool: MakePool, trained: Path, tmp_path: Path
 ) -> None:
     pool = make_pool(REPLIES, head=RULES)
@@ -141,7 +141,7 @@ def test_a_coordinator_does_not_go_on_with_what_it_did_not_lead(
         check_can_resume(run, settings)
 
 
-def test_who_names_a_conductor_has_it_go_on_with_a_run(
+def test_a_named_conductor_resumes_the_run(
     podium: Podium, make_pool: MakePool, trained: Path
 ) -> None:
     pool = make_pool(REPLIES, head=RULES)

@@ -121,7 +121,7 @@ def test_a_judge_of_the_pool_grades_by_a_rubric(
         (("--rubric", "x", "--judge", "sagee"), "'sagee' is not a worker"),
     ],
 )
-def test_who_says_not_what_to_grade_by_is_told(
+def test_a_missing_grader_is_reported(
     podium: Podium, make_pool: MakePool, arguments: tuple[str, ...], complaint: str
 ) -> None:
     ended = podium("runs", "grade", "--pool", make_pool(), *arguments)

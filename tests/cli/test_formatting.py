@@ -77,12 +77,12 @@ def test_an_unknown_count_is_not_zero() -> None:
     assert format_tokens(1) == "1 token"
 
 
-def test_long_times_are_told_in_minutes() -> None:
+def test_long_times_are_reported_in_minutes() -> None:
     assert format_seconds(1.26) == "1.3 s"
     assert format_seconds(302) == "5 min 2 s"
 
 
-def test_access_is_told_in_words() -> None:
+def test_access_is_reported_in_words() -> None:
     assert describe_access("all") == "reads all steps before it"
     assert describe_access((0, 2)) == "reads 0, 2"
     assert describe_access(()) == "reads nothing"

@@ -110,7 +110,7 @@ def test_ctrl_c_in_a_conversation_stops_the_answer_and_not_the_conversation(
     assert out.endswith("\nreply of lead\n")
 
 
-def test_a_reader_who_leaves_ends_the_command_quietly_and_keeps_the_run(
+def test_a_closed_pipe_ends_the_command_quietly_and_keeps_the_run(
     start: Start, podium: Podium, vendor: Vendor, pool: Path
 ) -> None:
     reading, writing = os.pipe()

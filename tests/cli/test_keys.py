@@ -204,7 +204,7 @@ def test_an_empty_list_says_what_to_do(podium: Podium) -> None:
     assert "no usage" in podium("keys", "usage").complaint
 
 
-def test_usage_is_told_by_key_day_and_model_with_its_cost(podium: Podium) -> None:
+def test_usage_is_reported_by_key_day_and_model_with_its_cost(podium: Podium) -> None:
     ada, bob = (podium("keys", "create", name, "--json").json["id"] for name in ("Ada", "Bob"))
     known = KeyUsage(
         key_id=ada,
@@ -255,7 +255,7 @@ def test_a_key_is_kept_out_of_training_later_and_let_in_again(podium: Podium) ->
 
 
 @pytest.mark.parametrize("arguments", [("--since", "yesterday"), ("Eve",)])
-def test_usage_of_nobody_or_of_no_day_is_refused(
+def test_usage_of_an_unknown_key_or_day_is_refused(
     podium: Podium, arguments: tuple[str, ...]
 ) -> None:
     assert podium("keys", "usage", *arguments).code == 2

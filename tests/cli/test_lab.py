@@ -106,7 +106,7 @@ def test_rows_are_named_by_what_their_recipes_depart_in(tmp_path: Path, base: st
     ]
 
 
-def test_rows_that_depart_in_nothing_are_told_apart_by_where_they_lie(
+def test_rows_that_depart_in_nothing_are_distinguished_by_where_they_lie(
     tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a/run", "b/run", "b/other"):
@@ -139,7 +139,7 @@ def test_a_training_that_is_named_twice_is_refused(
             read([run, Path("run")])
 
 
-def test_a_directory_in_the_tables_place_is_told_before_anything_is_measured(
+def test_a_directory_in_the_tables_place_is_reported_before_anything_is_measured(
     podium: Podium, role_pool: Path, tmp_path: Path, base: str
 ) -> None:
     run = trained(tmp_path / "run", base)
@@ -148,7 +148,7 @@ def test_a_directory_in_the_tables_place_is_told_before_anything_is_measured(
     assert f"file '{tmp_path}' is a directory" in ended.complaint
 
 
-def test_what_is_damaged_is_told_in_one_line(
+def test_what_is_damaged_is_reported_in_one_line(
     podium: Podium, role_pool: Path, tmp_path: Path, base: str
 ) -> None:
     ended = podium("lab", "evolved-table", trained(tmp_path, base, steps="x"), "--pool", role_pool)

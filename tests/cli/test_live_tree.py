@@ -111,7 +111,7 @@ async def test_what_guardrails_did_is_seen_to_the_question_and_to_replies() -> N
     assert lines[:2] == [first, "guardrail privacy redacted the reply: 1 × e-mail"]
 
 
-def test_a_running_step_shows_who_does_what_what_it_reads_and_how_long(
+def test_a_running_step_shows_its_worker_its_inputs_and_its_time(
     events: list[Event],
 ) -> None:
     canvas = Canvas()

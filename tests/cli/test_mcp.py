@@ -212,7 +212,7 @@ async def test_an_answer_has_the_run_behind_it() -> None:
     assert not result["isError"]
 
 
-async def test_a_plan_is_told_in_words_and_as_json_and_nothing_is_carried_out() -> None:
+async def test_a_plan_is_reported_in_words_and_as_json_and_nothing_is_carried_out() -> None:
     podium = scripted()
     async with talking(podium) as talk:
         result = await talk.use("plan", question="Why?")
@@ -276,7 +276,7 @@ async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:
     assert [(run.max_steps, run.max_rounds) for run in store.runs] == [(2, 2), (4, 3)]
 
 
-async def test_who_is_excluded_where_the_call_comes_from_sees_nothing_of_it_here() -> None:
+async def test_workers_excluded_by_the_caller_see_nothing_here() -> None:
     store = Kept()
     async with talking(scripted(store=store)) as talk:
         said = await talk.ask(

@@ -45,7 +45,9 @@ def test_its_limits_are_those_of_the_code() -> None:
     assert f"{mcp.LONGEST_RESULT:,} characters" in PAGE
 
 
-def test_what_clients_are_told_to_start_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_that_clients_are_told_to_start_exists(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (added,) = re.findall(r"^\$ claude mcp add podium -- podium (.+)$", PAGE, re.MULTILINE)
     (desktop,) = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
     started = desktop["mcpServers"]["podium"]

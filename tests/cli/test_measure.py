@@ -46,7 +46,7 @@ def test_a_cap_on_money_needs_everybodys_price(podium: Podium, tmp_path: Path) -
     assert "the budget caps money, but no price is known for ann" in ended.complaint
 
 
-def test_at_its_cap_an_evaluation_stops_and_says_so_and_a_higher_one_goes_on(
+def test_at_its_cap_an_evaluation_stops_and_says_so_and_a_higher_one_continues(
     podium: Podium, vendor: Vendor, tmp_path: Path
 ) -> None:
     """A reply of the vendor costs 10 x 1 + 5 x 2 dollars a million."""

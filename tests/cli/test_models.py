@@ -42,7 +42,7 @@ def test_pulling_what_is_here_says_where_and_fetches_nothing(podium: Podium, hom
     assert (ended.code, ended.out, ended.err) == (0, f"{path}\n", "")
 
 
-def test_pulling_tells_in_one_line_that_it_fetches(
+def test_pulling_reports_in_one_line_that_it_fetches(
     podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def pull(name: str, progress: Progress = no_progress) -> Path:
@@ -72,7 +72,7 @@ def test_on_a_terminal_fetching_is_seen_as_a_bar(
     assert "46.0/92.0 MB" in ended.err
 
 
-def test_a_model_that_nobody_knows_is_refused(podium: Podium) -> None:
+def test_a_model_that_is_unknown_is_refused(podium: Podium) -> None:
     ended = podium("models", "pull", "smollm2-135m-instrukt")
     assert ended.code == 2
     assert f"did you mean {MODEL.name}?" in ended.complaint

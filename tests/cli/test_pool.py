@@ -33,7 +33,7 @@ def test_check_reaches_every_worker_once(podium: Podium, vendor: Vendor, tmp_pat
     assert ended.out.splitlines()[0].endswith("this cost $0.00002")
 
 
-def test_check_tells_of_each_worker_and_fails_if_one_does_not_answer(
+def test_check_lists_each_worker_and_fails_if_one_does_not_answer(
     podium: Podium, vendor: Vendor, tmp_path: Path
 ) -> None:
     pool = vendor.pool("one", directory=tmp_path)

@@ -47,13 +47,13 @@ def told(run: Run, *, prompts: bool = False) -> list[str]:
     return list(run_lines(run, prompts=prompts))
 
 
-def test_a_failed_attempt_is_told_with_its_reason() -> None:
+def test_a_failed_attempt_is_reported_with_its_reason() -> None:
     lines = told(run_of(RECORD))
     assert "  attempt 1 by near: failed, busy; tokens unknown, cost unknown, 1.0 s" in lines
     assert "  attempt 2 by near: 5 tokens, $0.50, 2.0 s" in lines
 
 
-def test_the_same_reason_is_told_once() -> None:
+def test_the_same_reason_is_reported_once() -> None:
     lines = told(run_of(replace(RECORD, attempts=(FAILED, FAILED, DONE))))
     assert "  attempt 2 by near: failed, as before; tokens unknown, cost unknown, 1.0 s" in lines
     assert "  attempt 3 by near: 5 tokens, $0.50, 2.0 s" in lines
@@ -64,7 +64,7 @@ def test_attempts_that_say_no_more_than_their_step_are_left_out() -> None:
     assert not any("attempt" in line for line in lines)
 
 
-def test_prompts_are_told_word_for_word_when_asked_for() -> None:
+def test_prompts_are_reported_word_for_word_when_asked_for() -> None:
     shown = ["    Question: q?", "", "    Your subtask: Say it"]
     lines = told(run_of(RECORD), prompts=True)
     place = lines.index("  prompt:")
@@ -73,7 +73,7 @@ def test_prompts_are_told_word_for_word_when_asked_for() -> None:
     assert not any("Your subtask" in line for line in told(run_of(RECORD)))
 
 
-def test_a_nested_run_is_told_inside_its_step() -> None:
+def test_a_nested_run_is_reported_inside_its_step() -> None:
     inner = replace(run_of(RECORD), id="run_2", question="a part", depth=1)
     outer = run_of(replace(RECORD, attempts=(), nested=(inner,)))
     lines = told(outer, prompts=True)

@@ -102,7 +102,7 @@ def test_a_run_is_shown_with_its_plan_its_replies_and_its_answer(
     assert ended.out.rstrip().endswith("both views hold, and they agree.")
 
 
-def test_show_tells_what_each_worker_was_shown_when_asked_for(podium: Podium, asked: str) -> None:
+def test_show_reports_what_each_worker_was_shown_when_asked_for(podium: Podium, asked: str) -> None:
     usual, whole = podium("runs", "show", asked), podium("runs", "show", asked, "--prompts")
     prompts = [step["prompt"] for step in _exported_steps(podium, asked)]
     assert len(prompts) == 3
@@ -200,7 +200,7 @@ def test_a_run_that_is_still_being_performed_is_not_deleted(
     assert podium("runs", "delete", asked).code == 0
 
 
-def test_a_run_whose_process_is_gone_was_cut_off_and_says_how_to_go_on(
+def test_a_run_whose_process_died_is_interrupted_and_says_how_to_resume(
     podium: Podium, asked: str, home: Path
 ) -> None:
     perform_by(this_process(), home)
@@ -246,7 +246,7 @@ def test_times_are_those_of_the_clock_on_the_wall(
         time.tzset()
 
 
-def test_a_run_whose_budget_was_spent_goes_on_with_a_larger_one(
+def test_a_run_with_a_spent_budget_resumes_with_a_larger_one(
     podium: Podium, vendor: Vendor, tmp_path: Path
 ) -> None:
     pool = vendor.pool("lead", "left", "right", directory=tmp_path)

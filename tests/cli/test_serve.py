@@ -105,7 +105,7 @@ def test_a_form_of_the_log_that_there_is_not_is_an_error(
     assert not served
 
 
-def test_keys_that_nobody_has_are_told_with_how_to_make_one(
+def test_an_empty_list_of_keys_says_how_to_make_one(
     served: list[ServerSettings], config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "--config", config, "--keys"]) == 0

@@ -131,7 +131,7 @@ def test_a_planner_that_is_in_no_pool_can_be_excluded(podium: Podium, make_pool:
         ("my own", None),
     ],
 )
-def test_a_run_goes_on_with_the_conductor_it_had(conductor: str, named: str | None) -> None:
+def test_a_run_continues_with_the_conductor_it_had(conductor: str, named: str | None) -> None:
     run = Run(
         id="run_1",
         question="q?",

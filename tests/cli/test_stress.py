@@ -70,7 +70,7 @@ def test_the_figures_come_as_json_and_agree_with_each_other(podium: Podium, tmp_
     assert found["unknown_cost"] > 0, "some calls broke off, and nobody knows what they cost"
 
 
-def test_a_pool_that_does_not_bear_it_is_told_so(
+def test_a_pool_that_cannot_support_it_is_an_error(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stress, "STRESS_FAULTS", Faults(server_error=1.0))
@@ -100,7 +100,7 @@ def test_what_an_open_breaker_refuses_is_no_call_that_failed(
     assert found["retries"] <= sum(calls) < 27
 
 
-def test_a_bill_that_is_not_what_workers_said_is_told(
+def test_usage_that_differs_from_the_workers_is_reported(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stress, "plausible_usage", lambda usage: Usage(1, 1, 1, 1, 1))

@@ -102,7 +102,7 @@ def test_the_command_line_overrides_the_recipe(
     assert prompt.one_worker == "two"
 
 
-def test_a_training_goes_on_only_when_that_is_wished(
+def test_a_training_continues_only_when_that_is_requested(
     podium: Podium, trainer: Trainer, recipe: Path
 ) -> None:
     assert podium("train", "grpo", recipe).code == 0
@@ -113,7 +113,7 @@ def test_a_training_goes_on_only_when_that_is_wished(
     assert trainer.resumed == [False, True]
 
 
-def test_a_training_that_died_before_its_first_checkpoint_begins_anew(
+def test_a_training_that_died_before_its_first_checkpoint_restarts(
     podium: Podium, trainer: Trainer, recipe: Path
 ) -> None:
     assert podium("train", "grpo", recipe).code == 0
@@ -134,7 +134,7 @@ def test_a_training_that_died_before_its_first_checkpoint_begins_anew(
     ],
     ids=["no pool", "no answer", "no directory", "unknown key"],
 )
-def test_what_is_wrong_is_said_before_anything_is_trained(
+def test_what_is_wrong_is_reported_before_anything_is_trained(
     podium: Podium, trainer: Trainer, recipe: Path, break_it: Callable[[Path], Any], said: str
 ) -> None:
     break_it(recipe.parent)
@@ -145,7 +145,7 @@ def test_what_is_wrong_is_said_before_anything_is_trained(
     assert not (recipe.parent / "out" / preflight.RECIPE_FILE).exists()
 
 
-def test_a_pool_that_does_not_answer_is_said_before_anything_is_trained(
+def test_a_pool_that_does_not_answer_is_reported_before_anything_is_trained(
     podium: Podium, trainer: Trainer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check_pool(settings: Settings, environment: Any) -> None:
@@ -183,14 +183,14 @@ def test_without_the_training_packages_the_extra_is_named(
     assert install_command("train") in ended.complaint
 
 
-def test_the_wrong_way_of_training_is_said(podium: Podium, recipe: Path) -> None:
+def test_the_wrong_way_of_training_is_reported(podium: Podium, recipe: Path) -> None:
     assert "a recipe for podium train grpo" in podium("train", "sft", recipe).complaint
 
 
 # ---- the dry run
 
 
-def test_a_dry_run_tells_every_value_and_trains_nothing(
+def test_a_dry_run_reports_every_value_and_trains_nothing(
     podium: Podium, trainer: Trainer, recipe: Path
 ) -> None:
     ended = podium("train", "grpo", recipe, "--dry-run")
@@ -206,7 +206,7 @@ def test_a_dry_run_tells_every_value_and_trains_nothing(
     assert not (recipe.parent / "out").exists()
 
 
-def test_a_dry_run_of_evolution_tells_candidates_and_runs(podium: Podium, tmp_path: Path) -> None:
+def test_a_dry_run_of_evolution_reports_candidates_and_runs(podium: Podium, tmp_path: Path) -> None:
     ended = podium("lab", "evolve", write_recipe(tmp_path, EVOLVE), "--dry-run")
     lines = [line.split() for line in ended.out.splitlines()]
     assert ["candidates", "32", "a", "step"] in lines
@@ -222,7 +222,7 @@ def test_a_dry_run_needs_none_of_the_training_packages(
     assert podium("train", "grpo", recipe, "--dry-run").code == 0
 
 
-def test_a_dry_run_tells_what_is_missing(podium: Podium, recipe: Path) -> None:
+def test_a_dry_run_reports_what_is_missing(podium: Podium, recipe: Path) -> None:
     (recipe.parent / "pool.toml").unlink()
     ended = podium("train", "grpo", recipe, "--dry-run")
     assert ended.code == 0
@@ -243,7 +243,7 @@ def test_a_cluster_is_named_by_the_command_or_by_the_recipe(podium: Podium, reci
         assert document["recipe"]["run"]["ray"] == "auto"
 
 
-def test_an_unknown_price_is_said_in_the_dry_run(podium: Podium) -> None:
+def test_an_unknown_price_is_reported_in_the_dry_run(podium: Podium) -> None:
     recipe = REPOSITORY / "recipes" / "conductor-7b.toml"
     cost = next(
         line
@@ -254,7 +254,7 @@ def test_an_unknown_price_is_said_in_the_dry_run(podium: Podium) -> None:
     assert podium("train", "grpo", recipe, "--dry-run", "--json").json["estimate"]["usd"] is None
 
 
-def test_free_workers_are_said_to_be_free(podium: Podium) -> None:
+def test_free_workers_are_reported_as_free(podium: Podium) -> None:
     recipe = REPOSITORY / "recipes" / "etudes.toml"
     assert "$0: every worker is free" in podium("train", "grpo", recipe, "--dry-run").out
 
@@ -335,7 +335,7 @@ def test_an_adapter_is_exported_for_the_base_that_it_names(
     assert exported == [(adapter, Path("a.gguf"), base) for base in ("small", "large")]
 
 
-def test_a_directory_without_an_adapter_is_said(
+def test_a_directory_without_an_adapter_is_reported(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "PACKAGES", ())

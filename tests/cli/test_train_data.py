@@ -93,7 +93,7 @@ def test_an_evaluation_gives_a_router_what_each_worker_earned(
     }
 
 
-def test_an_evaluation_whose_answers_compare_with_nothing_says_where_tasks_are(
+def test_an_evaluation_without_comparable_answers_says_where_tasks_are(
     podium: Podium, make_pool: MakePool
 ) -> None:
     task = {"id": "one", "question": "How many?", "answer": "42", "grader": "number"}
@@ -119,7 +119,7 @@ def test_perfect_workers_teach_a_router_nothing_for_no_pool_has_them(podium: Pod
     assert not Path("log.jsonl").exists()
 
 
-def test_a_person_who_knows_better_makes_a_task(podium: Podium, judged: str) -> None:
+def test_a_correction_becomes_a_task(podium: Podium, judged: str) -> None:
     podium("runs", "feedback", judged, "0", "--answer", "43")
     podium("train", "data", "--from-runs", "--tasks", "tasks.jsonl")
     assert [(each["answer"], each["grader"]) for each in lines("tasks.jsonl")] == [

@@ -44,7 +44,7 @@ def test_a_training_says_where_it_is_and_nothing_else_on_its_output(
     assert (recipe.output / "words" / "adapter_model.safetensors").exists()
 
 
-def test_a_training_that_was_killed_goes_on_to_the_same_weights_and_leaves_nothing_half_done(
+def test_a_training_that_was_killed_continues_to_the_same_weights_and_leaves_nothing_half_done(
     podium: Podium,
     base: Path,
     tmp_path: Path,
@@ -78,7 +78,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights_and_leaves_nothi
 OUR_LINES = ("step ", "on 8 questions: ", "warning: ")
 
 
-def test_ctrl_c_says_how_to_go_on_and_nobody_else_says_anything(
+def test_ctrl_c_prints_only_how_to_resume(
     base: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     settings = ("grpo.steps=1000", "run.eval_tasks=8", "run.keep=1")
@@ -190,7 +190,7 @@ def test_the_file_for_one_machine_is_that_for_two_without_the_way_between_them()
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_both_processes_come_to_the_same_weights_and_one_of_them_writes(
+def test_both_processes_reach_the_same_weights_and_one_of_them_writes(
     together: Together, name: str
 ) -> None:
     first, second = together.told(name)

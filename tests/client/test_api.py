@@ -121,7 +121,7 @@ def looking(name: str = "a") -> ScriptedWorker:
     return ScriptedWorker(profile, act)
 
 
-async def test_a_run_that_waits_is_kept_and_goes_on_with_the_results(store: RunStore) -> None:
+async def test_a_run_that_waits_is_kept_and_continues_with_the_results(store: RunStore) -> None:
     worker = looking()
     async with AsyncPodium([worker], FixedConductor(ALONE), store=store) as podium:
         run = await podium.ask(
@@ -481,7 +481,7 @@ async def test_a_watcher_that_fails_costs_a_warning_and_not_the_run(
     )
 
 
-async def test_a_stream_tells_another_watcher_too_and_outlives_its_failure() -> None:
+async def test_a_stream_reaches_a_second_listener_and_survives_its_failure() -> None:
     told: list[Event] = []
 
     def watch(event: Event) -> None:

@@ -51,7 +51,7 @@ def test_settings_become_workers_and_a_conductor(tmp_path: Path) -> None:
     assert assembly.pool["lead"].fallback == "a"
 
 
-def test_a_worker_with_faults_is_disturbed_and_said_to_be(tmp_path: Path) -> None:
+def test_a_worker_with_faults_fails_and_is_marked(tmp_path: Path) -> None:
     faults = "faults = { server_error = 0.5, seed = 3 }\n"
     settings = load(settings_file(tmp_path, SCRIPTED.replace("options", faults + "options", 1)))
     worker, _ = assemble(settings, {}, Http()).workers
@@ -312,7 +312,7 @@ def test_a_router_that_is_not_there_is_an_error_when_it_is_needed(tmp_path: Path
         assembly.conductor_for("mini")
 
 
-def test_without_the_extra_it_is_said_what_to_install(
+def test_without_the_extra_the_error_says_what_to_install(
     routed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "podium.conductors.routing", None)

@@ -116,7 +116,7 @@ def test_a_resumed_run_can_be_watched_and_streamed(podium: Podium) -> None:
     assert "".join(event.text for event in events if isinstance(event, StepDelta)) == run.answer
 
 
-def test_a_stream_tells_another_watcher_too(podium: Podium) -> None:
+def test_a_stream_reaches_a_second_listener(podium: Podium) -> None:
     told: list[Event] = []
     assert list(podium.stream("why?", emit=told.append)) == told
     assert isinstance(told[-1], RunDone)

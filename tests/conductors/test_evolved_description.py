@@ -116,7 +116,9 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         (json.dumps({**TRAINED.document(), "turns": 0}), "a coordinator's turns is 0"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str | None, reason: str) -> None:
+def test_what_is_wrong_with_a_file_is_reported(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
     if text is not None:
         written(tmp_path, text)
     with pytest.raises(ConfigError, match=rf"coordinator\.json: {reason}"):

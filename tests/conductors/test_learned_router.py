@@ -189,7 +189,7 @@ async def test_decisions_are_made_off_the_event_loop(nobody: Caller) -> None:
     assert len(router.threads) == 1
 
 
-def test_who_plans_and_with_which_prompts_is_the_configured_conductors() -> None:
+def test_the_configured_conductor_decides_planner_and_prompts() -> None:
     planner = ScriptedWorker("planner", "")
     model = ModelConductor(planner)
     leading = LearnedRouterConductor(TierRouter(ScriptedRouter(SCORES)), model)

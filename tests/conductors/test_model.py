@@ -157,7 +157,7 @@ async def test_three_empty_lists_accept_the_answer_in_later_rounds_only() -> Non
     assert first.workflow == PLANNED
 
 
-async def test_a_later_round_may_plan_anew() -> None:
+async def test_a_later_round_may_plan_again() -> None:
     found = await ModelConductor(Planner(LISTS)).plan(LATER, call)
     assert found.workflow == PLANNED
 

@@ -43,7 +43,7 @@ def test_prices_are_shown_as_bands(price: Price, band: str) -> None:
     assert model_list(Pool((WorkerProfile(name="a", price=price),))) == f"0: a [{band}]"
 
 
-def test_a_worker_that_conducts_is_said_to() -> None:
+def test_a_worker_that_conducts_is_described_as_one() -> None:
     nested = WorkerProfile(name="nested", provider=CONDUCTOR_PROVIDER)
     assert model_list(Pool((nested,))) == "0: nested [leads a team of its own]"
 

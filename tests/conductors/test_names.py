@@ -44,7 +44,9 @@ def led_by(conductor: str) -> Run:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mini", [None, MINI])
-def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: TierRouter | None) -> None:
+def test_the_conductor_of_a_tier_has_the_documented_name(
+    tier: Tier, mini: TierRouter | None
+) -> None:
     leading = conductor_for_tier(tier, ModelConductor(ScriptedWorker("a(b)", "it")), mini)
     assert leading.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
 
@@ -69,7 +71,7 @@ def test_a_router_alone_has_no_other_in_its_name() -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_who_is_asked_to_plan_is_found_in_the_name(tier: Tier) -> None:
+def test_the_conductors_name_contains_its_model(tier: Tier) -> None:
     assert (
         planning_worker_name(tier_conductor_name(tier, model_conductor_name("a(b)"), routed=True))
         == "a(b)"
@@ -109,7 +111,7 @@ def test_a_coordinator_and_others_do_not_go_on_with_each_others_runs(
 @pytest.mark.parametrize(
     ("led", "leads"), [(EVOLVED, EVOLVED), ("model(a)", "rules"), ("rules", "model(b)")]
 )
-def test_who_led_a_run_goes_on_with_it_and_so_may_all_that_are_no_coordinators(
+def test_a_run_resumes_with_its_conductor_or_any_that_is_no_coordinator(
     tier: Tier, led: str, leads: str
 ) -> None:
     run = led_by(tier_conductor_name(tier, led, routed=True))

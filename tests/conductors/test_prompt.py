@@ -115,7 +115,7 @@ def test_masking_hides_names_and_keeps_descriptions(length: Length) -> None:
     assert "Model id 2\n" in text
 
 
-def test_the_number_of_steps_allowed_is_said_and_longer_examples_are_left_out() -> None:
+def test_the_number_of_steps_allowed_is_reported_and_longer_examples_are_left_out() -> None:
     for max_steps in (1, 2, 3, 4):
         text = asked(replace(SITUATION, max_steps=max_steps))
         assert f"at most {max_steps} steps" in text
@@ -402,7 +402,7 @@ def test_the_prompt_names_images_and_the_workers_that_see_them_and_nothing_else_
     )
 
 
-def test_the_hash_tells_prompts_apart_and_changes_with_a_file_in_use(
+def test_the_hash_differs_between_prompts_and_changes_with_a_file_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prompts = [

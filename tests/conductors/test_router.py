@@ -54,7 +54,7 @@ async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
     assert plan.workflow is None
 
 
-def test_a_worker_whose_window_is_too_small_is_passed_over() -> None:
+def test_a_worker_with_too_small_a_context_window_is_skipped() -> None:
     context = PlanningContext(question="word " * 2000, pool=POOL)
     assert cheapest_capable(context) == "seeing"
 
@@ -110,7 +110,7 @@ def test_what_is_demanded_of_the_answer_decides_before_the_price() -> None:
     )
 
 
-def test_a_worker_that_can_but_whose_window_is_small_is_better_than_one_that_cannot() -> None:
+def test_a_capable_worker_with_a_small_window_beats_an_incapable_one() -> None:
     small = WorkerProfile(
         name="a", limits=Limits(context_window=100), capabilities=frozenset({"json"})
     )

@@ -76,7 +76,7 @@ def test_workers_are_the_roles_of_the_etudes_in_words_that_are_not_trained_on(
     assert not settings.pool.share_question
 
 
-def test_who_answers_without_a_plan_is_the_generalist(settings: Settings) -> None:
+def test_the_generalist_answers_without_a_plan(settings: Settings) -> None:
     assert settings.pool.best.name == "generalist"
     assert "adapter" not in settings["generalist"].options
 

@@ -82,7 +82,7 @@ async def test_an_ollama_that_does_not_answer_is_an_error_when_it_is_all_there_i
         await discover_workers({"OLLAMA_HOST": "127.0.0.1:1"}, CATALOGUE)
 
 
-async def test_a_key_for_a_vendor_of_unknown_models_is_said_to_need_a_worker() -> None:
+async def test_a_key_for_a_vendor_of_unknown_models_needs_a_worker_table() -> None:
     for other in ((), ("OPENAI_API_KEY",)):
         result = await found("FIREWORKS_API_KEY", *other)
         (warning,) = result.warnings

@@ -135,7 +135,7 @@ def test_a_wrong_value_is_named_with_what_was_expected(
         ),
     ],
 )
-def test_what_does_not_fit_together_is_said(write: Write, text: str, problem: str) -> None:
+def test_what_does_not_fit_together_is_reported(write: Write, text: str, problem: str) -> None:
     assert message(write, text).startswith(problem)
 
 
@@ -153,7 +153,7 @@ def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_file_that_is_not_text_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_binary_file_is_reported_as_not_text(tmp_path: Path) -> None:
     path = tmp_path / "podium.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="it is not UTF-8 text"):

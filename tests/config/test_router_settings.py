@@ -30,7 +30,7 @@ def test_a_router_is_counted_from_the_file_that_names_it(write: Write, tmp_path:
     assert found.mini == RouterSettings(router=str(tmp_path / "routers/mine.json"))
 
 
-def test_the_rest_is_as_it_is_said(write: Write) -> None:
+def test_the_other_settings_are_as_documented(write: Write) -> None:
     found = settings(
         write,
         """

@@ -192,7 +192,7 @@ async def test_where_programs_cannot_be_isolated_the_python_worker_is_left_out_w
     )
 
 
-async def test_a_server_runs_programs_only_if_it_is_told_to(write: Write, tmp_path: Path) -> None:
+async def test_a_server_runs_programs_only_if_configured_to(write: Write, tmp_path: Path) -> None:
     settings = await discover_settings({}, directory=tmp_path, is_server=True)
     assert settings.pool.names == ("qwen2.5-coder",)
     assert "[server] python_worker = true" in settings.warnings[0]

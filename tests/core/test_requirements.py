@@ -73,7 +73,7 @@ def test_a_plan_that_can_do_what_is_needed_stays_as_it_is() -> None:
     assert fit_workflow(chain("a", "b"), pool, response_options, PICTURE) == (chain("a", "b"), ())
 
 
-def test_the_named_substitute_takes_over_before_anybody_else() -> None:
+def test_the_named_fallback_is_tried_first() -> None:
     pool = Pool(
         (
             worker("a", fallback="b"),

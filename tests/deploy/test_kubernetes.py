@@ -16,7 +16,7 @@ def number(pattern: str) -> int:
     return int(found[1])
 
 
-def test_a_replica_is_not_told_to_stop_before_nobody_is_sent_there_and_has_time_to_end() -> None:
+def test_a_replica_leaves_the_load_balancer_before_it_is_stopped_and_has_time_to_drain() -> None:
     before = number(r'preStop:\n[^\n]*\n\s+exec: \{ command: \["sleep", "(\d+)"\] \}')
     checks = number(r"readinessProbe:\n(?:.*\n)*?\s+periodSeconds: (\d+)")
     misses = number(r"readinessProbe:\n(?:.*\n)*?\s+failureThreshold: (\d+)")

@@ -140,7 +140,7 @@ def ask(client: openai.OpenAI, model: str = "podium-mini") -> str | None:
     return answer.choices[0].message.content
 
 
-def test_two_replicas_serve_by_turns_and_one_goes_on_when_the_other_is_killed(
+def test_two_replicas_serve_by_turns_and_one_continues_when_the_other_is_killed(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with started(tmp_path, address, capsys) as replicas:

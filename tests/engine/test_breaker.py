@@ -157,7 +157,7 @@ def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() 
     assert not some.enter("w")
 
 
-def test_each_try_in_vain_doubles_the_time_up_to_the_longest() -> None:
+def test_each_failed_try_doubles_the_time_up_to_the_longest() -> None:
     some, time = breakers()
     fail(some, 3)
     waits = []

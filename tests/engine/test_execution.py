@@ -160,7 +160,7 @@ async def test_steps_of_a_capped_run_still_run_at_once() -> None:
     assert stage.ledger.spent.calls == 3
 
 
-async def test_a_join_goes_on_with_what_it_has() -> None:
+async def test_a_join_continues_with_what_it_has() -> None:
     plan = Workflow((Step("bad", "x"), Step("good", "y"), Step("good", "z", (0, 1))))
     good = Actor("good")
     execution = await Stage().carry_out(plan, Actor("bad", failing), good)
@@ -168,7 +168,7 @@ async def test_a_join_goes_on_with_what_it_has() -> None:
     assert 'step="0"' not in good.asked[-1]
 
 
-async def test_a_step_whose_every_input_failed_is_skipped() -> None:
+async def test_a_step_without_any_successful_input_is_skipped() -> None:
     plan = Workflow((Step("bad", "x"), Step("good", "y", (0,)), Step("good", "z", (1,))))
     good = Actor("good")
     execution = await Stage().carry_out(plan, Actor("bad", failing), good)

@@ -254,7 +254,7 @@ async def test_where_both_fail_the_step_says_what_its_own_worker_did() -> None:
     assert "first down" in (run.error or "")
 
 
-async def test_a_second_that_breaks_off_in_mid_reply_is_gone_on_with_by_the_first() -> None:
+async def test_a_second_that_breaks_off_in_mid_reply_is_resumed_by_the_first() -> None:
     first, other = Slow("first"), Slow("other")
     scene = Scene(first, other, hedge=Hedge(after_seconds=2.0, to="other"), stream=True)
     await scene.lose_patience()
@@ -303,7 +303,7 @@ async def test_both_calls_hold_their_part_of_the_budget() -> None:
     assert run.spent.tokens > 10, "what was given up counts for all that it might have used"
 
 
-async def test_a_second_whose_breaker_is_open_is_not_asked() -> None:
+async def test_a_hedge_with_an_open_breaker_is_not_called() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     scene = Scene(first, other)
     for _ in range(8):

@@ -37,7 +37,7 @@ def nested(status: RunStatus, answer: str | None = None) -> Run:
         ("partial", "partial"),
     ],
 )
-def test_a_nested_run_that_ended_goes_on_when_its_step_is_resumed(
+def test_a_nested_run_that_ended_continues_when_its_step_is_resumed(
     status: RunStatus, goes_on: RunStatus
 ) -> None:
     before = nested("failed")
@@ -85,7 +85,7 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
     assert (len(first.asked), len(second.asked)) == (1, 2)
 
 
-async def test_a_nested_run_whose_budget_was_spent_goes_on_with_a_larger_one() -> None:
+async def test_a_nested_run_with_a_spent_budget_resumes_with_a_larger_one() -> None:
     first, second = Actor("first"), Actor("second", lambda _: "1", can=("json",))
     stage = nesting(first, second)
     number = ResponseOptions(schema={"type": "integer"})

@@ -96,7 +96,7 @@ async def test_a_fallback_that_lacks_what_is_needed_is_passed_over() -> None:
     assert (run.answer, run.steps[0].answered_by, b.asked) == ('{"n": 3}', "c", [])
 
 
-async def test_what_no_worker_can_do_is_refused_before_anybody_is_asked() -> None:
+async def test_a_request_that_no_worker_supports_is_refused_before_any_call() -> None:
     actor = Actor("a")
     with pytest.raises(UsageError, match="no worker of the pool can write JSON to a schema"):
         await runner(ALONE, actor).run("why?", options=JSON)

@@ -67,7 +67,7 @@ def test_a_plan_that_a_guardrail_demanded_and_did_not_get_blocks_the_run() -> No
     assert blocking_error((), at_once, None) is at_once
 
 
-def test_a_run_that_waits_says_what_its_final_step_said_with_its_calls() -> None:
+def test_a_waiting_run_holds_the_text_and_calls_of_its_final_step() -> None:
     assert waiting_answer(rounds(step(0, "done", "1"), step(1, "waiting", "look"))) == "look"
     assert waiting_answer(rounds(step(0, "waiting", "look"))) is None
     turn = Round(0, PLAN, (step(1, "waiting", "look"),), role="thinker")

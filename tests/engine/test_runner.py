@@ -362,7 +362,7 @@ async def test_only_the_answer_is_streamed_also_from_nested_runs() -> None:
     assert said == ["the", "answer"]
 
 
-async def test_a_run_whose_nested_run_exhausts_the_budget_is_exhausted() -> None:
+async def test_a_nested_run_that_exhausts_the_budget_exhausts_its_run() -> None:
     planner = Planner(Workflow((Step("conductor", "x"),)), ONE, asks=Actor("boss"))
     made = runner(planner, Actor("a"), ConductorWorker())
     run = await made.run("why?", options=Options(budget=Budget(calls=2)))
@@ -372,7 +372,7 @@ async def test_a_run_whose_nested_run_exhausts_the_budget_is_exhausted() -> None
     )
 
 
-async def test_a_nested_run_that_was_cut_off_is_gone_on_with() -> None:
+async def test_a_nested_run_that_was_cut_off_is_resumed() -> None:
     slow = Actor("slow")
     slow.gate = asyncio.Event()
     inner = Workflow((Step("a", "y"), Step("slow", "z", (0,))))

@@ -50,7 +50,7 @@ async def told(stage: Stage, *actors: Actor) -> tuple[Execution, str, list[int]]
     return execution, text, [e.kept for e in stage.events if isinstance(e, StepRetried)]
 
 
-async def test_a_stream_that_breaks_off_is_gone_on_with_by_the_same_worker() -> None:
+async def test_a_stream_that_breaks_off_is_resumed_by_the_same_worker() -> None:
     actor = Breaking("a", "The answer !", "is 42.")
     execution, text, kept = await told(Stage(), actor)
     assert execution.records[0].reply == text == "The answer is 42."
@@ -66,7 +66,7 @@ async def test_a_worker_that_begins_again_repeats_nothing() -> None:
     assert execution.records[0].reply == text == "The answer is 42."
 
 
-async def test_a_fallback_goes_on_with_what_the_reader_has() -> None:
+async def test_a_fallback_continues_with_what_the_reader_has() -> None:
     first = Breaking("a", "One, !", fallback="b", error=RequestRefused("no more"))
     second = Breaking("b", "two, !", "three.")
     execution, text, kept = await told(Stage(), first, second)
@@ -82,7 +82,7 @@ async def test_the_sent_text_of_a_failed_reply_is_kept() -> None:
     assert (record.status, record.reply, record.error) == ("failed", text, "no more")
 
 
-async def test_a_reply_that_is_not_streamed_starts_anew() -> None:
+async def test_a_reply_that_is_not_streamed_starts_again() -> None:
     outcomes: list[str | Exception] = [Unavailable("down"), "up"]
     actor = Actor("a", lambda _: outcomes.pop(0))
     execution = await Stage(watch=False).carry_out(PLAN, actor)
@@ -161,7 +161,7 @@ async def test_only_the_first_of_calls_is_sent_where_one_at_a_time_is_demanded()
     ]
 
 
-async def test_a_call_whose_id_will_be_replaced_is_not_sent() -> None:
+async def test_a_call_with_a_provisional_id_is_not_sent() -> None:
     assert await called(Stage(), piece("{}", id_="")) == []
     assert await called(Stage(), piece("{}"), piece("{}", 1)) == [(0, "c1", "{}")]
 

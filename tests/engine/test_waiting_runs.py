@@ -201,7 +201,7 @@ async def test_a_call_in_a_nested_run_is_answered_there() -> None:
     assert len(list(again.calls)) == again.spent.calls == 4
 
 
-async def test_a_failed_step_stays_failed_when_the_run_goes_on_with_results() -> None:
+async def test_a_failed_step_stays_failed_when_the_run_continues_with_results() -> None:
     a = user_of_tools("a", "one")
     b = Actor("b", lambda _: RequestRefused("no"))
     c = user_of_tools("c", calling("1"), "one view")
@@ -253,7 +253,7 @@ async def test_a_resumed_run_that_is_interrupted_does_not_lose_its_results() -> 
     assert told(actor.requests[-1]) == ["found for 1"]
 
 
-async def test_a_run_interrupted_while_a_step_waits_goes_on_to_wait() -> None:
+async def test_a_run_interrupted_while_a_step_waits_continues_to_wait() -> None:
     actor = user_of_tools("a", calling("1"), "done")
     stage = runner(ALONE, actor)
     run = await stage.run("why?", options=OPTIONS)
@@ -444,7 +444,7 @@ async def test_text_before_podiums_own_tools_belongs_to_the_answer() -> None:
     assert run.answer == "".join(pieces) == "Adding.\n\nIt is 6."
 
 
-async def test_a_resumed_stream_tells_only_what_is_new() -> None:
+async def test_a_resumed_stream_sends_only_new_events() -> None:
     actor = user_of_tools("a", calling("1", text="Looking."), "Found.")
     stage = runner(ALONE, actor)
     first: list[Event] = []

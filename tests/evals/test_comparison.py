@@ -27,7 +27,7 @@ async def test_tasks_are_matched_by_their_ids_in_whatever_order_they_ended(tmp_p
     assert document["same_answers"]["value"] == 0.25
 
 
-async def test_what_flipped_is_told_the_gains_before_the_losses(tmp_path: Path) -> None:
+async def test_flipped_samples_list_gains_before_losses(tmp_path: Path) -> None:
     first = await written(tmp_path / "a", {"x": RIGHT, "y": "1", "z": RIGHT, "w": "2"})
     second = await written(tmp_path / "b", {"x": "0", "y": RIGHT, "z": RIGHT, "w": RIGHT})
     comparison = compare_directories(first, second, "conductor")
@@ -60,7 +60,7 @@ async def test_different_tasks_cannot_be_compared(tmp_path: Path) -> None:
         compare_directories(first, second, "conductor")
 
 
-async def test_who_has_no_such_samples_is_told_which_there_are(tmp_path: Path) -> None:
+async def test_an_unknown_sample_filter_lists_the_known_ones(tmp_path: Path) -> None:
     first = await written(tmp_path / "a", {"x": RIGHT}, "moa")
     with pytest.raises(UsageError, match="has samples of moa, and none of 'conductor'"):
         compare_directories(first, first, "conductor")

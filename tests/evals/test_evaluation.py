@@ -107,7 +107,7 @@ async def test_every_strategy_can_be_measured_over_perfect_workers() -> None:
         assert accuracy[name] < 0.5
 
 
-async def test_who_watches_sees_each_task_end_and_who_keeps_gets_its_run() -> None:
+async def test_progress_and_run_callbacks_are_called_for_each_task() -> None:
     seen: list[tuple[str, int, int]] = []
     kept: list[tuple[str, str, str | None]] = []
     worker = knows("ann", "ab")

@@ -82,7 +82,9 @@ async def two_samples(directory: Path) -> list[str]:
     return (directory / "single-ann.jsonl").read_text("utf-8").splitlines()
 
 
-async def test_the_same_evaluation_goes_on_from_the_samples_that_there_are(tmp_path: Path) -> None:
+async def test_the_same_evaluation_continues_from_the_samples_that_there_are(
+    tmp_path: Path,
+) -> None:
     await two_samples(tmp_path)
     with EvalLogWriter(tmp_path) as files:
         files.resume({**MANIFEST})
@@ -96,7 +98,7 @@ async def test_the_same_evaluation_goes_on_from_the_samples_that_there_are(tmp_p
     ]
 
 
-async def test_a_line_that_was_cut_off_is_dropped_and_the_next_one_begins_anew(
+async def test_a_truncated_line_is_dropped_and_the_next_one_starts_fresh(
     tmp_path: Path,
 ) -> None:
     lines = await two_samples(tmp_path)
@@ -144,7 +146,7 @@ async def test_another_evaluation_is_not_mixed_into_this_one(tmp_path: Path) -> 
         files.resume({**MANIFEST, "limit": 4})
 
 
-async def test_strategies_whose_names_make_one_file_are_kept_apart(tmp_path: Path) -> None:
+async def test_strategies_with_colliding_file_names_are_kept_apart(tmp_path: Path) -> None:
     workers = [ScriptedWorker("a/b", "a"), ScriptedWorker("a b", "no")]
     cases = [case_of("a?", "a", workers)]
     with EvalLogWriter(tmp_path) as files:
@@ -179,7 +181,7 @@ def test_a_pool_that_is_called_otherwise_is_no_other_evaluation(tmp_path: Path) 
     assert begun["pool"] == "pool.toml"
 
 
-def test_an_evaluation_from_before_pools_were_written_down_goes_on(tmp_path: Path) -> None:
+def test_an_evaluation_from_before_pools_were_written_down_continues(tmp_path: Path) -> None:
     with EvalLogWriter(tmp_path / "out") as files:
         write_json(tmp_path / "out" / "evaluation.json", {"version": 1, **MANIFEST})
         files.resume(MANIFEST, names={"pool": "pool.toml"})
@@ -188,7 +190,7 @@ def test_an_evaluation_from_before_pools_were_written_down_goes_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", "[" * 100_000], ids=["cut off", "list", "deep"])
-def test_an_evaluation_that_is_damaged_is_told_with_what_to_do(
+def test_an_evaluation_that_is_damaged_is_reported_with_what_to_do(
     tmp_path: Path, damaged: str
 ) -> None:
     (tmp_path / "evaluation.json").write_text(damaged, "utf-8")
@@ -197,7 +199,7 @@ def test_an_evaluation_that_is_damaged_is_told_with_what_to_do(
         files.resume({"suite": "etudes"})
 
 
-def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Path) -> None:
+def test_samples_of_a_changed_strategy_file_are_not_reused(tmp_path: Path) -> None:
     with EvalLogWriter(tmp_path / "out") as files:
         files.resume(MANIFEST, {"router:a.json": "one"})
     with EvalLogWriter(tmp_path / "out") as files:
@@ -209,7 +211,7 @@ def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Pat
                 files.resume(MANIFEST, {changed: "three"})
 
 
-def test_who_waited_for_another_evaluation_to_end_does_not_take_its_directory(
+def test_an_evaluation_that_waited_for_another_does_not_take_its_directory(
     tmp_path: Path,
 ) -> None:
     with EvalLogWriter(tmp_path / "new") as first, EvalLogWriter(tmp_path / "new") as second:

@@ -79,7 +79,7 @@ async def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> N
         read_eval_log(directory)
 
 
-async def test_who_asks_for_a_strategy_that_is_not_there_is_told_which_are(tmp_path: Path) -> None:
+async def test_an_unknown_strategy_lists_the_known_ones(tmp_path: Path) -> None:
     measured = read_eval_log(await write_evaluation(tmp_path / "a", ANSWERS))
     with pytest.raises(UsageError, match="has samples of conductor, .* none of 'moa'"):
         measured.row("moa")

@@ -42,7 +42,7 @@ def test_regret_is_what_the_ceiling_has_more() -> None:
     assert better["regret"]["value"] == -0.25
 
 
-def test_the_lead_is_over_the_best_single_worker_and_nobody_leads_themselves() -> None:
+def test_the_lead_is_over_the_best_single_worker_and_never_over_itself() -> None:
     third = row("single:cat", [True, True, True, False])
     references = find_references([ANN, third, BOB])
     lead = references.lead(row("conductor", [True] * 4))

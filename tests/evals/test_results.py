@@ -7,7 +7,7 @@ from podium.core.roles import Role
 from podium.evals.results import StrategyRow, difficulty
 
 
-def test_accuracy_is_told_for_all_tasks_and_for_each_kind() -> None:
+def test_accuracy_is_reported_for_all_tasks_and_for_each_kind() -> None:
     row = StrategyRow(
         "x", (sample(True), sample(False, kind="chain-2"), sample(True, kind="chain-2"))
     )
@@ -20,7 +20,7 @@ def test_accuracy_is_told_for_all_tasks_and_for_each_kind() -> None:
     assert document["by_kind"]["chain-2"]["n"] == 2
 
 
-def test_steps_are_told_by_how_many_skills_a_task_needs() -> None:
+def test_steps_are_reported_by_how_many_skills_a_task_needs() -> None:
     row = StrategyRow(
         "x",
         (
@@ -48,7 +48,7 @@ def test_tokens_are_means_and_one_unknown_makes_them_unknown() -> None:
     assert vague.document()["worker_tokens"] is None
 
 
-def test_valid_plans_are_told_apart_from_right_answers() -> None:
+def test_valid_plans_are_distinguished_from_right_answers() -> None:
     row = StrategyRow("x", (sample(True), sample(False), sample(False, valid=False), sample(True)))
     document = row.document()
     assert document["valid_rate"] == 0.75
@@ -120,7 +120,7 @@ def test_strategies_are_compared_on_the_tasks_that_both_have() -> None:
     assert (difference.gained, difference.lost, difference.share.value) == (1, 0, 1.0)
 
 
-def test_money_calls_and_time_are_told_and_unknown_stays_unknown() -> None:
+def test_money_calls_and_time_are_reported_and_unknown_stays_unknown() -> None:
     row = StrategyRow(
         "x",
         tuple(sample(True, cost_usd=n / 100, calls=n, seconds=float(n)) for n in range(1, 22)),
@@ -164,7 +164,7 @@ def test_levels_stand_in_order_the_easiest_first(levels: tuple[str, ...]) -> Non
     assert row.document()["by_difficulty"][levels[0]]["steps"] == 2.0
 
 
-def test_it_is_told_who_does_what() -> None:
+def test_the_row_counts_steps_by_worker() -> None:
     planned = sample(True, workers=("a", "b"), roles=(Role.PLAN, Role.SOLVE))
     row = StrategyRow(
         "x", (planned, sample(True, workers=("b",), roles=(Role.SOLVE,)), sample(True))

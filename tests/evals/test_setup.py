@@ -134,7 +134,7 @@ async def test_a_pool_that_is_led_by_rules_has_no_baseline_conductor(
         assert setup.baseline_conductors == {}
 
 
-def test_workers_that_differ_only_in_what_their_adapter_holds_are_told_apart(
+def test_workers_that_differ_only_in_what_their_adapter_holds_are_distinguished(
     tmp_path: Path,
 ) -> None:
     adapter = tmp_path / "adapter"
@@ -150,7 +150,7 @@ def test_workers_that_differ_only_in_what_their_adapter_holds_are_told_apart(
     assert worker_fingerprint(worker) != first
 
 
-def test_workers_that_differ_only_in_their_options_are_told_apart() -> None:
+def test_workers_that_differ_only_in_their_options_are_distinguished() -> None:
     def of(**options: object) -> str:
         return worker_fingerprint(
             WorkerSettings(profile=WorkerProfile(name="a", provider="scripted"), options=options)

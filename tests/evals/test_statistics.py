@@ -122,7 +122,7 @@ def test_of_few_tasks_little_is_known_however_often_they_were_tried() -> None:
     assert many.high - many.low < 0.1
 
 
-def test_of_several_tries_a_task_counts_for_who_is_right_more_often() -> None:
+def test_of_several_repeats_a_task_counts_for_the_strategy_that_is_right_more_often() -> None:
     difference = paired_difference([2 / 3, 1.0, 0.0, 1 / 3], [1 / 3, 1.0, 1 / 3, 0.0])
     assert (difference.gained, difference.lost) == (2, 1)
     assert difference.share.value == pytest.approx(1 / 12)

@@ -4,7 +4,7 @@ from evals.samples import sample
 from podium.evals.results import COLUMNS, StrategyRow, rows_table
 
 
-def test_money_and_calls_of_a_task_are_told_and_unknown_is_a_dash() -> None:
+def test_money_and_calls_of_a_task_are_reported_and_unknown_is_a_dash() -> None:
     known = StrategyRow(
         "a", (sample(True, cost_usd=0.00123, calls=2), sample(False, cost_usd=0.00123))
     )

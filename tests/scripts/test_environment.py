@@ -155,7 +155,7 @@ def test_torch_comes_from_pip_once_and_before_the_rest_of_the_training_packages(
     assert said[4:] == ["pip"]
 
 
-def test_without_torch_the_other_tests_run_and_the_gap_is_said(
+def test_without_torch_the_other_tests_run_and_the_gap_is_reported(
     tested_clone: Path, environment: dict[str, str]
 ) -> None:
     for _ in range(2):

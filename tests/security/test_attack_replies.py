@@ -124,7 +124,7 @@ def shape(run: Run) -> list[tuple[str, str, object, str]]:
 
 
 @pytest.mark.parametrize("attack", TEXTS.values(), ids=TEXTS.keys())
-async def test_a_reply_reaches_those_who_may_read_it_as_one_text_and_nobody_else(
+async def test_a_reply_reaches_only_the_steps_that_may_read_it_as_one_text(
     attack: str,
 ) -> None:
     for plan in TOPOLOGIES.values():

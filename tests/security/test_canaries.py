@@ -174,7 +174,7 @@ READ: Final = (
 OF_A_RUN: Final = ("", "/export", "/steps/0/0", "/events")
 
 
-async def test_what_upstreams_send_back_is_told_to_nobody(
+async def test_upstream_error_bodies_are_not_shown_to_clients(
     tmp_path: Path, logged: Everything
 ) -> None:
     exporter = InMemorySpanExporter()
@@ -275,7 +275,7 @@ def told_by(response: httpx.Response) -> str:
     "command",
     [("doctor",), ("doctor", "--json"), ("ask", "Why?"), ("runs", "list"), ("pool", "list")],
 )
-def test_a_configuration_is_told_and_complained_of_without_its_secrets(
+def test_configuration_output_and_errors_contain_no_secrets(
     wrong: str,
     command: tuple[str, ...],
     tmp_path: Path,

@@ -50,7 +50,7 @@ def test_of_a_configuration_a_client_gets_the_fact_and_the_log_the_remedy(
     assert "allow_unpriced" in caplog.text
 
 
-def test_what_a_client_can_change_itself_it_is_told_in_full(
+def test_errors_that_a_client_can_fix_are_sent_in_full(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert str(told(UsageError("two tools are named 'a'; names must differ"))).endswith("differ")
@@ -67,7 +67,7 @@ async def test_a_cap_on_money_over_workers_without_a_price_is_refused_without_a_
     assert "allow_unpriced" not in response.text
 
 
-async def test_whoever_excludes_everybody_is_told_so() -> None:
+async def test_excluding_every_worker_is_an_error() -> None:
     async with serving(application([ScriptedWorker("one", "yes")])) as served:
         response = await served.ask(podium={"exclude": ["one"]})
     assert response.status_code == 400

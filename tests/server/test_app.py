@@ -36,7 +36,7 @@ async def test_a_worker_answers_by_its_own_name_without_a_run() -> None:
     assert "x-podium-run" not in response.headers
 
 
-async def test_a_middleware_of_whoever_embeds_the_application_sees_questions_too() -> None:
+async def test_an_embedders_middleware_sees_questions_too() -> None:
     seen: list[str] = []
     app = application([ScriptedWorker("solo", "forty two")])
 
@@ -61,7 +61,7 @@ async def test_before_the_server_is_ready_a_question_is_refused_in_its_dialect()
     assert "the server is starting" in response.text
 
 
-async def test_a_stream_tells_the_words_as_they_come_and_ends_with_usage() -> None:
+async def test_a_stream_sends_text_as_it_comes_and_ends_with_usage() -> None:
     async with serving(application([ScriptedWorker("solo", "forty two")])) as served:
         response = await served.ask(model="podium-ultra", stream=True)
         plain = await served.ask(model="solo", stream=True)
@@ -72,7 +72,7 @@ async def test_a_stream_tells_the_words_as_they_come_and_ends_with_usage() -> No
     assert lines(plain.content)[1:] == told[1:]
 
 
-async def test_progress_is_told_only_where_reasoning_is_shown() -> None:
+async def test_progress_is_reported_only_where_reasoning_is_shown() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         silent = lines((await served.ask(model="podium-ultra", stream=True)).content)
         talkative = lines(
@@ -94,7 +94,7 @@ async def test_a_worker_that_never_answers_is_an_error_with_a_status_of_its_own(
                 assert "no connection" in response.json()["message"]
 
 
-async def test_what_is_wrong_with_a_body_is_said_in_the_dialect() -> None:
+async def test_what_is_wrong_with_a_body_is_reported_in_the_dialect() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         unknown = await served.ask(model="podium-ultar")
         assert unknown.status_code == 404
@@ -108,7 +108,7 @@ async def test_what_is_wrong_with_a_body_is_said_in_the_dialect() -> None:
         assert missing.json()["field"] == "ask"
 
 
-async def test_addresses_and_methods_that_there_are_not_are_told_in_the_dialect_too() -> None:
+async def test_addresses_and_methods_that_there_are_not_are_reported_in_the_dialect_too() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         nowhere = await served.client.get("/v1/nowhere", headers={"Accept": "*/*"})
         assert (nowhere.status_code, nowhere.json()["refused"]) == (404, "not_found")
@@ -129,7 +129,7 @@ async def test_addresses_and_methods_that_there_are_not_are_told_in_the_dialect_
         assert (method.status_code, method.json()["refused"]) == (405, "invalid")
 
 
-async def test_who_asks_for_a_websocket_is_told_to_take_plain_http() -> None:
+async def test_a_websocket_request_gets_an_error_that_names_plain_http() -> None:
     wanted = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         answer = await served.client.get(PLAIN, headers=wanted)
@@ -207,7 +207,7 @@ async def test_the_openapi_page_has_every_endpoint_with_its_body() -> None:
         assert "model" in content["application/json"]["schema"]["properties"]
 
 
-async def test_beyond_the_queue_requests_are_told_to_come_back() -> None:
+async def test_beyond_the_queue_requests_get_a_retry_after() -> None:
     settings = ServerSettings(in_flight=1, queue=0)
     async with serving(application([ScriptedWorker("solo", "yes")], settings=settings)) as served:
         await served.service.limiter.acquire()
@@ -227,7 +227,7 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
         assert plan.status_code == 413
 
 
-async def test_what_breaks_inside_is_told_in_the_dialect_and_logged(
+async def test_what_breaks_inside_is_reported_in_the_dialect_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(PlainDialect):
@@ -260,7 +260,7 @@ async def test_metrics_count_requests_tokens_and_cost() -> None:
 
 
 @pytest.mark.parametrize("shown", [False, True])
-async def test_the_log_has_no_words_of_anybody_unless_told_to(
+async def test_the_log_has_no_content_unless_configured(
     shown: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = ServerSettings(log_prompts=shown)

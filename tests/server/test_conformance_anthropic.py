@@ -101,7 +101,7 @@ def test_a_message_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
     assert not message.model_extra
 
 
-def test_usage_sums_every_call_and_tells_the_planners_part(
+def test_usage_sums_every_call_and_reports_the_planners_part(
     house: Runtime, client: anthropic.Anthropic
 ) -> None:
     house.plans(*TWO_STEPS)
@@ -257,7 +257,7 @@ def test_the_sdks_tool_runner_runs(house: Runtime, client: anthropic.Anthropic) 
     assert results_of(house.solver.requests[-1]) == ["12:00 UTC"]
 
 
-def test_an_error_of_a_tool_is_told_as_one(house: Runtime, client: anthropic.Anthropic) -> None:
+def test_an_error_of_a_tool_is_reported_as_one(house: Runtime, client: anthropic.Anthropic) -> None:
     house.solver.says([calling(("a1", "{}")), "I cannot tell."])
     first = client.messages.create(**asked(tools=[CLOCK]))
     messages = with_results(WHY, first)
@@ -303,7 +303,7 @@ SOURCES: Final[Any] = [
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
-def test_pictures_go_to_who_can_see(
+def test_images_go_to_workers_with_vision(
     house: Runtime, client: anthropic.Anthropic, model: str, source: Any
 ) -> None:
     house.seer.says("A cat.")

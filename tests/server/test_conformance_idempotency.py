@@ -114,7 +114,7 @@ def test_the_names_of_a_key_are_its_own(house: Runtime) -> None:
     assert counting.calls == 2
 
 
-def test_what_is_sent_again_while_it_goes_on_waits_for_the_end(house: Runtime) -> None:
+def test_what_is_sent_again_while_it_continues_waits_for_the_end(house: Runtime) -> None:
     counting = Counting(house)
     counting.may_answer.clear()
     with ThreadPoolExecutor(3) as threads:
@@ -126,7 +126,7 @@ def test_what_is_sent_again_while_it_goes_on_waits_for_the_end(house: Runtime) -
     assert counting.calls == 1
 
 
-def test_whose_client_went_away_is_gone_on_with_when_it_is_sent_again(house: Runtime) -> None:
+def test_a_run_whose_client_left_resumes_when_the_request_is_repeated(house: Runtime) -> None:
     counting = Counting(house)
     counting.may_answer.clear()
     client = openai_client(house, house.token)

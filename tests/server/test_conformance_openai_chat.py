@@ -68,7 +68,7 @@ def test_a_completion_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
     assert checked(posted(house).json()).choices[0].message.content == "solver says so"
 
 
-def test_usage_sums_every_call_and_tells_the_planners_part(
+def test_usage_sums_every_call_and_reports_the_planners_part(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
@@ -274,7 +274,7 @@ def test_structured_output_is_parsed_from_a_stream(house: Runtime, sdk: openai.O
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_a_refusal_of_structured_output_is_told_as_one_streamed_or_whole(
+def test_a_refusal_of_structured_output_is_reported_as_one_streamed_or_whole(
     house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says(Reply("I will not.", finish="refused"))
@@ -295,7 +295,7 @@ def test_a_refusal_of_structured_output_is_told_as_one_streamed_or_whole(
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "seer"])
-def test_pictures_go_to_who_can_see(
+def test_images_go_to_workers_with_vision(
     house: Runtime, sdk: openai.OpenAI, model: str, url: str
 ) -> None:
     house.seer.says("A cat.")
@@ -436,7 +436,7 @@ def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
 @pytest.mark.parametrize(
     ("schema", "at"), [({"$id": 7}, "$id"), ({"$schema": 5}, "$schema"), ({"$ref": "#"}, "")]
 )
-def test_a_schema_that_is_none_is_the_clients_fault_whoever_is_asked(
+def test_an_invalid_schema_is_the_clients_fault_for_every_worker(
     sdk: openai.OpenAI, model: str, schema: dict[str, Any], at: str
 ) -> None:
     form: Any = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
@@ -498,7 +498,7 @@ def test_a_body_that_is_too_large_is_refused(house: Runtime) -> None:
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_a_stream_that_breaks_off_goes_on_where_it_was(
+def test_a_stream_that_breaks_off_continues_where_it_was(
     house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     scenes = ["breaks", "goes on"]

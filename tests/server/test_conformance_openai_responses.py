@@ -63,7 +63,7 @@ def test_a_response_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
     assert valid_response(posted(house).json()).output_text == "solver says so"
 
 
-def test_usage_sums_every_call_and_tells_the_planners_part(
+def test_usage_sums_every_call_and_reports_the_planners_part(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
@@ -207,7 +207,7 @@ def test_several_turns_of_tools_pay_nothing_twice(house: Runtime, sdk: openai.Op
     assert told.id.endswith("_2")
 
 
-def test_a_response_that_waits_for_tools_is_not_gone_on_from_without_their_results(
+def test_a_response_that_waits_for_tools_is_not_continued_from_without_their_results(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(calling(("a1", "{}")))
@@ -233,7 +233,7 @@ async def test_structured_output_is_parsed_by_the_async_client(
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_a_streamed_refusal_of_structured_output_is_told_as_one(
+def test_a_streamed_refusal_of_structured_output_is_reported_as_one(
     house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says(Reply("I will not.", finish="refused"))
@@ -252,7 +252,7 @@ def test_a_streamed_refusal_of_structured_output_is_told_as_one(
         ]
 
 
-def test_a_refusal_of_which_a_piece_was_streamed_goes_on_as_an_answer(
+def test_a_refusal_of_which_a_piece_was_streamed_continues_as_an_answer(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
@@ -271,7 +271,7 @@ def test_a_refusal_of_which_a_piece_was_streamed_goes_on_as_an_answer(
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
-def test_pictures_go_to_who_can_see(
+def test_images_go_to_workers_with_vision(
     house: Runtime, sdk: openai.OpenAI, model: str, url: str
 ) -> None:
     house.seer.says("A cat.")
@@ -297,7 +297,7 @@ def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
         sdk.responses.create(model="plain", input=looking_at("https://example.org/c.png"))
 
 
-def test_a_conversation_goes_on_by_the_id_of_its_last_response(
+def test_a_conversation_continues_by_the_id_of_its_last_response(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(["Hello Ada.", "You are Ada.", "Still Ada."])
@@ -316,7 +316,9 @@ def test_a_conversation_goes_on_by_the_id_of_its_last_response(
     assert third.previous_response_id == second.id
 
 
-def test_a_response_of_another_key_is_not_gone_on_from(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_a_response_of_another_key_is_not_continued_from(
+    house: Runtime, sdk: openai.OpenAI
+) -> None:
     first = sdk.responses.create(model=ULTRA, input="My secret is 7.")
     with openai_client(house, house.key()) as other:
         with pytest.raises(openai.BadRequestError) as caught:

@@ -64,7 +64,7 @@ async def test_a_client_gets_the_latest_workers_words_and_the_run_is_on_record(
     assert (run["status"], run["answer"]) == ("answered", "It is 42.")
 
 
-async def test_a_stream_tells_the_turns_and_then_the_worker_alone() -> None:
+async def test_a_stream_sends_the_turns_and_then_the_worker_alone() -> None:
     conductor = evolved(("ann", "worker"), ("bob", "verifier"))
     app = application(
         WORKERS, conductor=conductor, options=Options(rounds=5), dialects={CHAT_ADDRESS: CHAT}

@@ -152,7 +152,7 @@ def no_swearing(checked: GuardrailInput) -> Verdict:
 @pytest.mark.parametrize("model", WHO)
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("place", ["question", "reply", "answer"])
-async def test_what_is_blocked_is_told_as_refused_in_the_dialects_own_words(
+async def test_what_is_blocked_is_reported_as_refused_in_the_dialects_own_words(
     dialect: str, model: str, place: str
 ) -> None:
     echo = Echo()
@@ -187,7 +187,7 @@ async def test_nothing_of_an_answer_reaches_the_client_before_it_was_checked(
 
 @pytest.mark.parametrize("model", WHO)
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_whoever_asks_gets_the_values_back_and_nobody_else_has_them(
+async def test_only_the_client_gets_the_values_back(
     dialect: str, model: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     echo = Echo()

@@ -56,7 +56,7 @@ def test_a_pinned_alias_is_the_tier_as_it_is_now() -> None:
     assert names().find(pinned).name == "podium-ultra"
 
 
-def test_a_pin_of_something_else_is_refused_and_told_what_it_is_now() -> None:
+def test_a_stale_pin_is_refused_with_the_current_one() -> None:
     with pytest.raises(ApiError, match=names().pins["podium-ultra"]) as refused:
         names().find("podium-ultra@000000000000")
     assert (refused.value.status, refused.value.field) == (404, "model")
@@ -136,7 +136,7 @@ def test_the_fingerprint_changes_with_how_workers_are_called_and_with_the_tools_
     assert pin(CONFIGURED) == pin(replace(CONFIGURED, source="elsewhere"))
 
 
-def test_who_plans_is_nothing_to_the_tier_that_has_nothing_planned() -> None:
+def test_the_planner_does_not_change_the_tier_without_plans() -> None:
     other = replace(CONFIGURED, conductor=ConductorSettings(kind="rules"))
     assert pin(CONFIGURED, "mini") == pin(other, "mini")
     assert pin(CONFIGURED, "podium") != pin(other, "podium")

@@ -65,14 +65,14 @@ def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> Non
     assert len(digest.calls) == 2
 
 
-def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
+def test_a_skipped_step_counts_for_no_worker() -> None:
     run = run_with_calls(run_number(1), (SOLVE, ()))
     skipped = replace(run.rounds[0].steps[0], status="skipped")
     run = replace(run, rounds=(replace(run.rounds[0], steps=(skipped,)),))
     assert digest_run(run).steps == ()
 
 
-async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
+async def test_an_inconsistent_run_is_left_out_and_counted(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "runs.db")
     run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)))
     astray = replace(run.rounds[0].steps[0], index=7)

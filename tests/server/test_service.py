@@ -43,7 +43,7 @@ async def test_a_server_is_not_ready_while_models_are_loaded_and_answers_neverth
     assert heavy.loads == 1
 
 
-async def test_what_is_loaded_and_what_cannot_be_is_told(
+async def test_what_is_loaded_and_what_cannot_be_is_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("podium"), "propagate", True)

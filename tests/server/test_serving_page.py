@@ -155,7 +155,7 @@ def test_every_way_to_start_it_is_one(
     assert {server.workers for server in served} == {1, 4}
 
 
-def test_what_clients_are_told_leads_to_the_server() -> None:
+def test_the_address_given_to_clients_leads_to_the_server() -> None:
     (codex,) = (tomllib.loads(block) for block in blocks("toml"))
     assert codex["model_providers"]["podium"]["base_url"] == f"{ADDRESS}/v1"
     (opencode,) = (json.loads(block) for block in blocks("json"))
@@ -163,7 +163,7 @@ def test_what_clients_are_told_leads_to_the_server() -> None:
     assert f"$ export ANTHROPIC_BASE_URL={ADDRESS}\n" in PAGE
 
 
-def test_agents_are_told_to_ask_for_models_that_there_are(address: str) -> None:
+def test_agents_are_configured_with_models_that_exist(address: str) -> None:
     (codex,) = (tomllib.loads(block) for block in blocks("toml"))
     (opencode,) = (json.loads(block) for block in blocks("json"))
     claude_code = re.findall(r"export ANTHROPIC_(?:DEFAULT_\w+_)?MODEL=(\S+)", PAGE)

@@ -79,7 +79,7 @@ def started(where: Path, directory: str) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("path", REAL)
-async def test_while_a_shared_store_is_away_no_run_begins_and_clients_are_told_to_come_back(
+async def test_while_a_shared_store_is_down_no_run_begins_and_clients_get_a_retry_after(
     path: str, named: bool, stream: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, worker = await SqlRunStore.open(tmp_path / "podium.db"), Worker()

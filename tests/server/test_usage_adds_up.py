@@ -455,7 +455,7 @@ def wish_of(stage: Stage, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @given(drawn=WISHES)
 @settings(max_examples=100)
-def test_what_is_told_stored_and_charged_is_what_the_upstreams_said(
+def test_responses_store_and_charges_match_the_upstreams_usage(
     tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, Any]
 ) -> None:
     asyncio.run(_adds_up(tmp_path_factory.getbasetemp(), drawn))

@@ -42,7 +42,7 @@ async def test_entries_are_kept_in_order_and_found_by_moment_and_by_who(store: S
     assert (await log.verify()).entries == 2
 
 
-async def test_many_who_add_at_once_make_one_chain(place: str) -> None:
+async def test_concurrent_entries_make_one_chain(place: str) -> None:
     stores = [await SqlRunStore.open(place) for _ in range(3)]
     try:
         adding = [
@@ -69,7 +69,7 @@ async def test_the_database_refuses_to_change_or_delete_entries(
     assert (await audit_in(store).verify()).entries == 1
 
 
-async def test_what_somebody_changed_all_the_same_shows(store: SqlRunStore) -> None:
+async def test_a_tampered_entry_is_detected(store: SqlRunStore) -> None:
     log = audit_in(store)
     for number in range(3):
         await log.add(replace(MADE, subject=f"key_{number}"))
@@ -119,7 +119,7 @@ def test_entries_cut_off_at_the_end_show_by_the_last_digest_alone() -> None:
     assert cut.head != whole.head
 
 
-def test_who_runs_a_command_is_known_by_the_machine() -> None:
+def test_the_audit_actor_of_a_command_is_the_system_user() -> None:
     deed = local_event("run deleted", "run_1")
     assert deed.actor.startswith("user:")
     assert deed.origin

@@ -45,14 +45,14 @@ class Desk:
         return first
 
 
-async def test_who_comes_alone_is_served_alone() -> None:
+async def test_a_single_request_is_a_batch_of_one() -> None:
     desk = Desk()
     for number in (1, 2):
         await desk.batcher.add(number)
     assert (desk.alone, desk.together) == ([1, 2], [])
 
 
-async def test_who_comes_meanwhile_is_served_together_so_many_at_a_time() -> None:
+async def test_waiting_requests_form_batches_up_to_the_limit() -> None:
     desk = Desk()
     first = await desk.keep_busy()
     later = desk.ask(*range(1, MAX_BATCH + 3))
@@ -71,7 +71,7 @@ async def test_one_that_fails_costs_no_other_anything() -> None:
     assert (desk.together, desk.alone) == ([[1, 2, 3]], [1, 2, 3])
 
 
-async def test_who_went_away_before_is_not_served() -> None:
+async def test_a_cancelled_request_is_not_served() -> None:
     desk = Desk()
     first = await desk.keep_busy()
     gone, stays = desk.ask(1, 2)
@@ -83,7 +83,7 @@ async def test_who_went_away_before_is_not_served() -> None:
     assert (desk.alone, desk.together) == ([0, 2], [])
 
 
-async def test_who_goes_away_meanwhile_keeps_nobody_from_being_served() -> None:
+async def test_a_cancelled_request_does_not_fail_its_batch() -> None:
     desk = Desk()
     first = await desk.keep_busy()
     (later,) = desk.ask(1)
@@ -105,7 +105,7 @@ async def test_closing_waits_for_what_is_being_done() -> None:
     await first
 
 
-async def test_whoever_waits_does_not_when_nobody_is_at_work_any_more() -> None:
+async def test_waiters_fail_when_the_worker_process_ends() -> None:
     desk = Desk()
     first = await desk.keep_busy()
     assert desk.batcher._writer is not None

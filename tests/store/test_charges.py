@@ -32,7 +32,7 @@ def test_a_run_is_charged_under_the_name_that_clients_ask_for() -> None:
     assert dict(MODEL_OF) == dict(MODEL_NAMES)
 
 
-def test_what_was_not_told_is_charged_as_the_budget_counted_it(
+def test_unreported_usage_is_charged_as_estimated(
     make_run: Callable[..., Run],
 ) -> None:
     unknown = Attempt("solo", UNKNOWN_USAGE, None, 1.0, 2.0, "cut off")
@@ -43,7 +43,7 @@ def test_what_was_not_told_is_charged_as_the_budget_counted_it(
     assert (used.unknown_cost, used.assumed_usd) == (1, 5.0)
 
 
-def test_nothing_is_assumed_where_everything_was_told(make_run: Callable[..., Run]) -> None:
+def test_reported_usage_is_not_estimated(make_run: Callable[..., Run]) -> None:
     run = replace(make_run(), spent=Spent(9, 10**6, 99.0, 1.0))
     used = charge_of(run, DAY).usage
     assert (used.assumed_tokens, used.assumed_usd) == (0, 0.0)

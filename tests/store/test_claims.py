@@ -60,7 +60,7 @@ async def test_a_run_that_is_only_held_is_not_kept_because_it_was_let_go(
     await store.close()
 
 
-async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
+async def test_a_released_interrupted_run_can_be_claimed_by_any_process(
     two: Two, make_run: Callable[..., Run]
 ) -> None:
     here, other, clock = two
@@ -73,7 +73,7 @@ async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
         await other.save_step(make_run().id, make_run().steps[0])
 
 
-async def test_whoever_is_cut_off_while_taking_a_run_up_keeps_nobody_from_it(
+async def test_a_claim_that_is_cut_off_does_not_block_the_run(
     two: Two,
     make_run: Callable[..., Run],
     monkeypatch: pytest.MonkeyPatch,
@@ -109,13 +109,13 @@ async def test_of_two_processes_one_takes_the_run_up(
         await store.close()
 
 
-async def test_a_run_that_nobody_has_is_not_taken_up(store: RunStore) -> None:
+async def test_an_unclaimed_run_is_not_taken_over(store: RunStore) -> None:
     with pytest.raises(NotFound):
         await store.claim("run_1", ELSEWHERE)
     assert not await store.is_claimed("run_1")
 
 
-async def test_a_run_whose_process_is_silent_for_too_long_may_be_taken_up(
+async def test_a_run_without_heartbeats_can_be_taken_over(
     place: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
@@ -155,7 +155,7 @@ Writing = Callable[[SqlRunStore, Run], Awaitable[None]]
         lambda store, run: store.finish(replace(run, id="run_other"), run),
     ],
 )
-async def test_whoever_lost_a_run_cannot_write_it_any_more(
+async def test_a_process_that_lost_a_run_cannot_write_it(
     two: Two, make_run: Callable[..., Run], write: Writing
 ) -> None:
     paused, other, clock = two
@@ -201,7 +201,7 @@ async def test_an_end_that_could_not_be_written_is_written_later_unless_another_
     await there.close()
 
 
-async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
+async def test_a_run_with_an_unwritten_end_can_be_taken_over_again(
     place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -223,9 +223,7 @@ async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
     await store.close()
 
 
-async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_nothing_of_it(
-    two: Two, make_run: Callable[..., Run]
-) -> None:
+async def test_beginning_a_run_twice_writes_it_once(two: Two, make_run: Callable[..., Run]) -> None:
     paused, other, clock = two
     run = make_run(status="running", answer=None)
     request = IdempotentRequest(
@@ -244,7 +242,7 @@ async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_n
     await other.save_step(run.id, run.steps[0])
 
 
-async def test_a_beat_tells_which_runs_are_lost(two: Two, make_run: Callable[..., Run]) -> None:
+async def test_a_heartbeat_returns_the_lost_runs(two: Two, make_run: Callable[..., Run]) -> None:
     paused, other, clock = two
     for name in ("run_lost", "run_kept"):
         await paused.begin(replace(make_run(name, status="running"), process=ELSEWHERE))
@@ -274,7 +272,7 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
         await paused.finish(make_run(runs[-1]))
 
 
-async def test_whoever_has_a_run_again_writes_it_again(
+async def test_a_process_that_regains_a_run_writes_it_again(
     two: Two, make_run: Callable[..., Run]
 ) -> None:
     first, second, clock = two
@@ -328,7 +326,7 @@ async def test_takeovers_are_counted_until_a_step_is_done(
     )
 
 
-async def test_a_run_whose_process_is_known_to_be_gone_is_nobodys(
+async def test_a_run_with_a_dead_process_is_unclaimed(
     two: Two, make_run: Callable[..., Run]
 ) -> None:
     theirs, ours, _ = two
@@ -371,7 +369,7 @@ async def test_a_run_that_is_held_is_forgotten_when_its_time_is_over(
     await store.close()
 
 
-async def test_a_held_run_that_goes_on_is_not_forgotten_meanwhile_and_not_kept_afterwards(
+async def test_a_held_run_in_progress_is_not_forgotten_meanwhile_and_not_kept_afterwards(
     place: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
@@ -388,7 +386,7 @@ async def test_a_held_run_that_goes_on_is_not_forgotten_meanwhile_and_not_kept_a
     await store.close()
 
 
-async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
+async def test_a_run_that_ends_during_its_heartbeat_is_not_lost(
     place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqlRunStore.open(place)
@@ -406,7 +404,7 @@ async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
     await store.close()
 
 
-async def test_whoever_falls_silent_in_the_middle_of_a_write_keeps_nobody_from_its_runs(
+async def test_a_process_that_hangs_in_a_write_does_not_block_its_runs(
     postgres: Postgres, make_run: Callable[..., Run]
 ) -> None:
     place = await postgres.empty()
@@ -451,7 +449,7 @@ async def test_runs_that_were_cut_off_are_found_through_the_index(tmp_path: Path
     assert "USING INDEX runs_running" in plan
 
 
-async def test_those_who_say_the_same_in_another_order_do_not_wait_for_each_other(
+async def test_writers_of_the_same_rows_in_another_order_do_not_deadlock(
     postgres: Postgres, make_run: Callable[..., Run]
 ) -> None:
     store = await SqlRunStore.open(await postgres.empty())

@@ -17,7 +17,7 @@ def seconds_off(stamp: str) -> float:
     return abs((datetime.fromisoformat(stamp) - datetime.now(UTC)).total_seconds())
 
 
-async def test_a_machine_whose_clock_is_wrong_takes_the_databases(postgres: Postgres) -> None:
+async def test_a_wrong_local_clock_is_replaced_by_the_databases(postgres: Postgres) -> None:
     store = await SqlRunStore.open(await postgres.empty())
     clock = DatabaseClock(lambda: datetime.now(UTC) - timedelta(hours=1))
     assert seconds_off(clock()) > 3500
@@ -27,7 +27,7 @@ async def test_a_machine_whose_clock_is_wrong_takes_the_databases(postgres: Post
     assert seconds_off(clock()) < 30
 
 
-async def test_the_runs_of_a_machine_whose_clock_is_late_are_not_taken_from_it(
+async def test_a_late_local_clock_loses_no_runs(
     postgres: Postgres, make_run: Callable[..., Run]
 ) -> None:
     place = await postgres.empty()
@@ -40,7 +40,7 @@ async def test_the_runs_of_a_machine_whose_clock_is_late_are_not_taken_from_it(
         await store.close()
 
 
-async def test_a_machine_whose_time_is_set_right_has_the_databases_still(
+async def test_a_corrected_local_clock_still_uses_the_databases_time(
     postgres: Postgres,
 ) -> None:
     off = timedelta(hours=-1)

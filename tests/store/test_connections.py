@@ -104,7 +104,7 @@ async def test_a_connection_that_is_in_use_is_not_tried_before_every_write(
         await store.close()
 
 
-async def test_a_database_that_falls_silent_keeps_nobody_waiting_for_a_lease(
+async def test_a_hanging_database_blocks_no_lease(
     postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "MIN_ANSWER_SECONDS", 0.2)

@@ -63,7 +63,7 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, scheme: str)
         assert "secret" not in str(refused.value)
 
 
-def test_postgres_is_told_of_encryption_in_its_drivers_words(
+def test_encryption_options_are_translated_for_the_postgres_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("podium.store.sql.database.find_spec", lambda _: object())

@@ -74,7 +74,7 @@ async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_
     assert not await feedback.page(ids[3])
 
 
-async def test_nobody_thinks_anything_of_a_run_that_there_is_not(store: SqlRunStore) -> None:
+async def test_feedback_on_an_unknown_run_is_refused(store: SqlRunStore) -> None:
     with pytest.raises(NotFound):
         await feedback_in(store).save(GIVEN)
 

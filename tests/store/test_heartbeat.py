@@ -53,7 +53,7 @@ async def test_the_pulse_beats_for_all_runs_that_go_on_and_for_no_others() -> No
     await pulse.close()
 
 
-async def test_nothing_ticks_while_no_run_goes_on() -> None:
+async def test_no_heartbeat_while_no_run_is_in_progress() -> None:
     store = Hearing()
     pulse = Heartbeat(store, seconds=0.001)
     with pulse.of(journal_of("run_1", store)):
@@ -65,7 +65,7 @@ async def test_nothing_ticks_while_no_run_goes_on() -> None:
     assert store.beats.empty()
 
 
-async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
+async def test_a_failed_heartbeat_is_logged_and_the_next_ones_follow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Hearing(fails=1)
@@ -77,7 +77,7 @@ async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
     assert "cannot write the heartbeat of runs: the disk is full" in caplog.text
 
 
-async def test_a_beat_that_finds_a_run_taken_over_tells_its_journal_alone() -> None:
+async def test_a_heartbeat_that_finds_a_run_taken_over_notifies_only_its_journal() -> None:
     store = Hearing()
     pulse = Heartbeat(store, seconds=0.001)
     kept, lost = journal_of("run_kept", store), journal_of("run_lost", store)

@@ -67,7 +67,7 @@ async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(plac
     await store.close()
 
 
-async def test_a_name_whose_process_is_known_to_be_gone_is_taken_up_at_once(place: str) -> None:
+async def test_an_idempotency_key_of_a_dead_process_is_taken_over_at_once(place: str) -> None:
     store = await SqlRunStore.open(place)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await process.wait()
@@ -77,7 +77,7 @@ async def test_a_name_whose_process_is_known_to_be_gone_is_taken_up_at_once(plac
     await store.close()
 
 
-async def test_a_name_without_a_run_is_dropped_by_whoever_gave_it(place: str) -> None:
+async def test_an_idempotency_key_without_a_run_is_dropped_by_its_owner(place: str) -> None:
     store = await SqlRunStore.open(place)
     given = await store.idempotency.register(MINE)
     await store.idempotency.remove(replace(given, run_id="run_other"))
@@ -87,7 +87,9 @@ async def test_a_name_without_a_run_is_dropped_by_whoever_gave_it(place: str) ->
     await store.close()
 
 
-async def test_a_name_that_another_took_up_is_not_dropped_by_who_gave_it(place: str) -> None:
+async def test_an_idempotency_key_that_was_taken_over_is_not_dropped_by_its_first_owner(
+    place: str,
+) -> None:
     hour = iter(range(9))
     store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
     given = await store.idempotency.register(MINE)

@@ -201,7 +201,7 @@ async def test_a_second_run_needs_a_second_journal(
     await journal.close()
 
 
-async def test_the_first_fault_is_remembered_and_the_rest_of_the_run_goes_on(
+async def test_the_first_fault_is_remembered_and_the_rest_of_the_run_continues(
     noting: NotingStore, make_run: Callable[..., Run]
 ) -> None:
     journal = Journal(noting)
@@ -278,7 +278,7 @@ async def test_nothing_is_taken_after_closing(
     assert noting.notes == ["begin run_a"]
 
 
-async def test_whoever_stops_waiting_does_not_stop_the_writing(
+async def test_a_cancelled_wait_does_not_cancel_the_write(
     noting: NotingStore, make_run: Callable[..., Run]
 ) -> None:
     noting.gate.clear()
@@ -305,7 +305,7 @@ async def test_a_closed_journal_leaves_no_task_behind(
     assert asyncio.all_tasks() == before
 
 
-async def test_a_run_whose_beginning_could_not_be_written_can_be_refused(
+async def test_a_run_with_an_unwritten_start_can_be_refused(
     noting: NotingStore, make_run: Callable[..., Run]
 ) -> None:
     begin, *rest = events(make_run("run_a"))
@@ -322,7 +322,7 @@ async def test_a_run_whose_beginning_could_not_be_written_can_be_refused(
     assert noting.notes == []
 
 
-async def test_a_run_that_is_on_record_goes_on_whatever_fails_later(
+async def test_a_run_that_is_on_record_continues_whatever_fails_later(
     noting: NotingStore, make_run: Callable[..., Run]
 ) -> None:
     begin, plan, *_ = events(make_run("run_a"))

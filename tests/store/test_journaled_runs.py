@@ -109,7 +109,7 @@ def looking(request: Request) -> Reply:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_resumed_again(
+async def test_a_resume_cancelled_during_guardrails_can_be_repeated(
     tmp_path: Path, keeps: bool
 ) -> None:
     looks, is_looking = 0, asyncio.Event()
@@ -197,7 +197,7 @@ async def test_where_a_store_must_have_a_run_first_and_cannot_nothing_is_done_fo
     assert worker.calls == 0
 
 
-async def test_a_run_that_such_a_store_has_goes_on_though_its_plan_cannot_be_written() -> None:
+async def test_a_run_that_such_a_store_has_continues_though_its_plan_cannot_be_written() -> None:
     class Forgetful(First):
         async def save_round(self, run_id: str, round_: Round) -> None:
             raise StoreError("the database is away")

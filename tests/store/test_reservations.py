@@ -162,7 +162,7 @@ async def test_what_a_refused_reservation_has_used_beyond_its_grant_is_seen_by_a
     assert row["calls"] == 0, "the call was not let through"
 
 
-async def test_a_refused_reservation_that_takes_over_lets_nobody_forget_what_the_run_had_used(
+async def test_a_refused_takeover_keeps_the_runs_earlier_usage(
     place: str,
 ) -> None:
     async with two_at(place) as two:

@@ -100,7 +100,7 @@ async def test_an_end_that_is_written_twice_is_charged_once(
     assert await replicas[1].keys.quotas.charged_for(run.id) == Amount(0.75, 45)
 
 
-async def test_a_run_that_waits_and_goes_on_is_charged_every_call_once(
+async def test_a_run_that_waits_and_continues_is_charged_every_call_once(
     replicas: tuple[SqlRunStore, ...], key: Key, make_run: Callable[..., Run]
 ) -> None:
     for steps in range(1, 6):
@@ -146,7 +146,7 @@ async def test_what_is_used_after_midnight_is_charged_to_the_new_day(
     assert rows == {"2026-01-02": 0.25, "2026-01-03": 0.5}
 
 
-async def test_a_run_of_nobody_with_a_key_is_charged_to_nobody(
+async def test_a_run_without_a_key_is_charged_to_no_key(
     replicas: tuple[SqlRunStore, ...], key: Key, make_run: Callable[..., Run]
 ) -> None:
     store = replicas[0]

@@ -45,7 +45,7 @@ async def test_what_is_unknown_is_counted_and_not_added(
     assert (sums.cost_usd, sums.unknown_cost, sums.unknown_tokens) == (0.0, 1, 0)
 
 
-async def test_a_run_that_still_goes_on_is_in_no_sum(store: SqlRunStore, make_run: MakeRun) -> None:
+async def test_a_run_still_in_progress_is_in_no_sum(store: SqlRunStore, make_run: MakeRun) -> None:
     await store.begin(make_run(FIRST, status="running"))
     assert await statistics_in(store).daily_totals(**DAY) == []
     assert await statistics_in(store).list_revisions(**DAY, limit=5) == []

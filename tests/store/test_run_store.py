@@ -264,7 +264,7 @@ async def test_a_summary_says_what_a_table_needs(
     assert summary.owner == ""
 
 
-async def test_a_run_that_goes_on_is_listed_with_what_it_has_used_so_far(
+async def test_a_run_in_progress_is_listed_with_what_it_has_used_so_far(
     store: RunStore, make_run: Callable[..., Run]
 ) -> None:
     whole = make_run(status="running", answer=None)

@@ -38,9 +38,7 @@ def commits_of(store: SqlRunStore) -> list[Connection]:
     return made
 
 
-async def test_what_several_runs_come_to_at_once_takes_few_transactions(
-    two: Two, make_run: MakeRun
-) -> None:
+async def test_usage_of_concurrent_runs_takes_few_transactions(two: Two, make_run: MakeRun) -> None:
     store, other, _ = two
     runs, commits = ended(make_run), commits_of(store)
 
@@ -83,9 +81,7 @@ async def test_a_run_that_another_has_begun_costs_no_other_its_beginning(
     assert [each.id for each in await store.list_abandoned(9)] == [runs[1].id], "it has the others"
 
 
-async def test_a_step_whose_round_is_not_there_costs_no_other_its_plan(
-    two: Two, make_run: MakeRun
-) -> None:
+async def test_a_step_without_its_round_affects_no_other_plan(two: Two, make_run: MakeRun) -> None:
     store, other, _ = two
     runs = ended(make_run, 2)
     await asyncio.gather(*(store.begin(as_begun(run)) for run in runs))

@@ -33,7 +33,7 @@ def test_a_hub_answers_or_does_not(
     assert hub.is_hub_reachable() is answers
 
 
-def test_without_the_hub_its_clients_ask_nobody_until_it_is_over() -> None:
+def test_offline_mode_makes_no_hub_request() -> None:
     clients: list[Any] = [
         importlib.import_module(name) for name in ("huggingface_hub.constants", "datasets.config")
     ]

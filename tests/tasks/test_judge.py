@@ -63,7 +63,7 @@ async def test_an_answer_cannot_pass_for_the_judges_own_words() -> None:
     assert judge.asked[0].count("<verdict>right</verdict>") == 1  # where it is told how to end
 
 
-async def test_nothing_to_judge_is_wrong_and_nobody_is_asked() -> None:
+async def test_an_empty_answer_is_wrong_without_a_judge_call() -> None:
     judge = Opinion("<verdict>right</verdict>")
     assert not await judged(judge, "")
     assert not await judged(judge, "Paris", tagged=True)

@@ -70,7 +70,7 @@ def test_gsm8k_takes_the_answer_from_the_last_line(data: Path) -> None:
     assert len(load_records("gsm8k", "train", data / "gsm8k" / "train.jsonl")) == 2
 
 
-def test_mmlu_lists_the_choices_and_wants_the_letter(data: Path) -> None:
+def test_mmlu_lists_the_choices_and_expects_the_letter(data: Path) -> None:
     records = load_records("mmlu", data=data)
     assert summary(records) == [
         ("mmlu/test/abstract_algebra/1", "B", "abstract_algebra"),
@@ -143,7 +143,7 @@ def test_private_tests_are_added_to_the_public_ones(data: Path, tmp_path: Path) 
         ({"metadata": "{"}, "metadata: not valid JSON"),
     ],
 )
-def test_a_problem_whose_tests_cannot_be_read_is_left_out_and_named(
+def test_a_problem_with_unreadable_tests_is_skipped_and_named(
     data: Path, tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     source = "livecodebench_v1/lcb_v1_public.jsonl"
@@ -440,7 +440,7 @@ def test_a_hub_that_does_not_answer_is_a_clear_error(
         load_records("gsm8k")
 
 
-def test_a_hub_that_is_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setattr(hub, "is_hub_reachable", lambda: False)
     with pytest.raises(ConfigError, match=r"it does not answer, and nothing.* --data DIR"):

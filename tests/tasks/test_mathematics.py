@@ -63,7 +63,7 @@ async def test_an_expression_that_takes_for_ever_is_not_equal_and_harms_no_other
     assert await is_equal("2/4", "1/2")
 
 
-async def test_a_child_that_died_in_between_costs_nobody_an_answer() -> None:
+async def test_a_crashed_child_process_loses_no_answer() -> None:
     assert await is_equal("2/4", "1/2")
     child = mathematics._idle.get_nowait()
     child.process.kill()

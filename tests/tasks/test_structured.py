@@ -47,7 +47,7 @@ async def test_with_an_answer_it_must_be_the_same_value_in_any_order() -> None:
     assert not await is_right('{"age": 37, "name": "Ada"}', answer)
 
 
-async def test_a_tagged_one_wants_the_tags() -> None:
+async def test_a_tagged_grader_requires_tags() -> None:
     assert not await is_right('{"name": "Ada"}', tagged=True)
 
 

@@ -21,7 +21,7 @@ def test_the_examples_of_own_tasks_load(language: str, count: int, tmp_path: Pat
     assert len(load_task_file(path)) == count
 
 
-def test_every_grader_and_every_suite_with_its_splits_is_told() -> None:
+def test_every_grader_and_every_suite_with_its_splits_is_reported() -> None:
     told = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
     assert {*GRADERS, *NAMES} <= told.keys()
     for name, benchmark in BENCHMARKS.items():
@@ -29,7 +29,7 @@ def test_every_grader_and_every_suite_with_its_splits_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_what_a_benchmark_is_called_on_the_hub_and_here_is_told(name: str) -> None:
+def test_what_a_benchmark_is_called_on_the_hub_and_here_is_reported(name: str) -> None:
     (line,) = re.findall(rf"^\| `{name}` \| `.*$", PAGE, re.MULTILINE)
     for split in BENCHMARKS[name].splits.values():
         assert split.hub is None or f"`{split.hub.name}`" in line

@@ -26,7 +26,7 @@ def test_rates_tell_valid_right_and_dropped_apart() -> None:
     assert seen.reward == pytest.approx((1 + 1 + 0.5 + 0) / 4)
 
 
-def test_accuracy_is_told_by_kind() -> None:
+def test_accuracy_is_reported_by_kind() -> None:
     seen = diagnose(
         [
             *rollouts([plan("ann"), plan("ann", right=False)], kind="sums"),
@@ -46,14 +46,14 @@ def test_plans_are_counted_by_length_and_shape() -> None:
     assert seen.one_step == pytest.approx(1 / 3)
 
 
-def test_workers_are_counted_by_steps_and_those_nobody_asked_are_told_too() -> None:
+def test_workers_are_counted_by_steps_including_unused_ones() -> None:
     seen = diagnose(rollouts([plan("ann"), plan("ann", "bob"), plan("cid")]))
     assert seen.workers == {"ann": 0.5, "bob": 0.25, "cid": 0.25, "dan": 0.0}
     assert seen.entropy_bits == pytest.approx(1.5)
     assert seen.largest_worker == ("ann", 0.5)
 
 
-def test_a_step_that_was_skipped_asked_nobody() -> None:
+def test_a_skipped_step_made_no_call() -> None:
     whole = answered(chain("ann", "bob"), "4")
     skipped = replace(whole, steps=(whole.steps[0], replace(whole.steps[1], status="skipped")))
     seen = diagnose(rollouts([replace(plan("ann", "bob"), run=run_of(skipped))]))
@@ -93,7 +93,7 @@ def test_a_group_has_spread_when_its_rewards_differ() -> None:
     assert diagnose(rollouts(scores, per_group=2)).groups_with_spread == 0.25
 
 
-def test_lengths_are_told_against_the_limit() -> None:
+def test_lengths_are_reported_against_the_limit() -> None:
     long, short = rollouts([plan("ann")], tokens=160), rollouts([plan("ann")] * 3, tokens=40)
     seen = diagnose([*long, *short], StepBaselines(max_tokens=160))
     assert (seen.mean_tokens, seen.most_tokens, seen.at_the_limit) == (70.0, 160, 0.25)
@@ -122,7 +122,7 @@ def test_metrics_are_flat_numbers_that_json_can_write() -> None:
     assert "regret" not in metrics
 
 
-def test_a_step_in_which_nothing_could_be_graded_is_told_without_numbers_it_has_not() -> None:
+def test_a_step_in_which_nothing_could_be_graded_is_reported_without_numbers_it_has_not() -> None:
     seen = diagnose(rollouts([DROPPED, DROPPED]))
     assert (seen.accuracy, seen.reward, seen.groups_with_spread) == (None, None, None)
     none_valid = diagnose(rollouts([MALFORMED]))

@@ -43,7 +43,7 @@ def test_a_few_rollouts_are_no_reason_to_warn() -> None:
     assert warned([MALFORMED] * 16) != {}
 
 
-def test_leaning_on_one_worker_and_collapsing_onto_it_are_told_apart() -> None:
+def test_leaning_on_one_worker_and_collapsing_onto_it_are_distinguished() -> None:
     mixed = [plan("ann", right=bool(n % 2)) for n in range(17)]
     leaning = warned([*mixed, plan("bob"), plan("cid"), plan("dan")])
     assert "leans on one worker: ann has 85% of the steps" in leaning["leaning"]
@@ -59,7 +59,7 @@ def test_a_pool_of_one_worker_cannot_collapse_onto_it() -> None:
     assert collapse_warnings(diagnose(scores)) == {}
 
 
-def test_one_step_for_everything_is_told_while_what_needs_more_is_wrong() -> None:
+def test_one_step_for_everything_is_reported_while_what_needs_more_is_wrong() -> None:
     one_step = [plan(worker, right=worker == "ann") for worker in ("ann", "bob", "cid", "dan")] * 5
     assert "100% of the plans have one step" in warned(one_step)["steps"]
     assert "sums 0.25" in warned(one_step, multi_step_kinds={"sums"})["steps"]
@@ -68,16 +68,16 @@ def test_one_step_for_everything_is_told_while_what_needs_more_is_wrong() -> Non
     assert "steps" not in warned(solved, multi_step_kinds={"sums"})
 
 
-def test_few_valid_plans_are_told() -> None:
+def test_few_valid_plans_are_reported() -> None:
     words = warned([*healthy()[:8], *[MALFORMED] * 12])["valid"]
     assert words.startswith("only 40% of the texts are plans")
 
 
-def test_texts_at_the_limit_are_told() -> None:
+def test_texts_at_the_limit_are_reported() -> None:
     assert "100% of the texts were cut off at 50" in warned(healthy(), max_tokens=50)["length"]
 
 
-def test_groups_without_spread_are_told_with_the_likely_reason() -> None:
+def test_groups_without_spread_are_reported_with_the_likely_reason() -> None:
     workers = ("ann", "bob", "cid", "dan")
     easy = [plan(worker, "ann") for worker in workers] * 5
     hard = [plan(worker, "ann", right=False) for worker in workers] * 5
@@ -85,7 +85,7 @@ def test_groups_without_spread_are_told_with_the_likely_reason() -> None:
     assert "too hard" in warned(hard)["spread"]
 
 
-def test_many_dropped_rollouts_are_told_with_the_commonest_reason() -> None:
+def test_many_dropped_rollouts_are_reported_with_the_commonest_reason() -> None:
     words = warned([*healthy(), *[DROPPED] * 10])["dropped"]
     assert words == "33% of the rollouts were dropped, most for: step 0 (ann): down"
 
@@ -98,13 +98,13 @@ def step(*, malformed: int = 0, tokens: int = 50) -> StepDiagnostics:
     return diagnose(rollouts(scores, tokens=tokens))
 
 
-def test_a_fall_of_valid_plans_by_a_third_is_told() -> None:
+def test_a_fall_of_valid_plans_by_a_third_is_reported() -> None:
     assert collapse_warnings(step(malformed=6), [step()]) == {}
     words = collapse_warnings(step(malformed=7), [step(malformed=2), step(), step(malformed=4)])
     assert "valid plans fell from 100% to 65% within 3 steps" in words["valid"]
 
 
-def test_texts_that_double_in_length_are_told() -> None:
+def test_texts_that_double_in_length_are_reported() -> None:
     assert collapse_warnings(step(tokens=88), [step(tokens=44)]) == {}
     words = collapse_warnings(step(tokens=103), [step(tokens=44), step(tokens=60)])
     assert "texts grew from 44 to 103 tokens within 2 steps" in words["length"]
@@ -120,7 +120,7 @@ def test_a_watch_compares_with_the_steps_of_its_window_alone() -> None:
     assert "fell from 75% to 45% within 2 steps" in words
 
 
-def test_a_watch_tells_a_warning_once_in_its_window() -> None:
+def test_a_watch_reports_a_warning_once_in_its_window() -> None:
     watch = CollapseDetector(window=3)
     told = [len(watch.add(step(malformed=12))) for _ in range(7)]
     assert told == [1, 0, 0, 1, 0, 0, 1]

@@ -142,7 +142,7 @@ def test_of_openings_too_as_many_are_nested_as_the_recipe_says(
     assert lined_up(0.0) > lined_up(1.0) + 15
 
 
-def test_ids_that_nobody_chose_are_given_and_not_learned(tmp_path: Path) -> None:
+def test_random_ids_are_given_and_not_learned(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, OPENINGS)
     written = load_examples(recipe, "train", 60)["conductor"]
     given = [one for one in written if one.unlearned]

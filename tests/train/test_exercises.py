@@ -156,7 +156,7 @@ def test_a_question_may_have_a_part_of_the_pool_of_any_size_that_is_allowed(own:
     assert min(sizes.values()) > 40  # every size is as likely
 
 
-def test_a_fallback_that_is_not_there_is_nobodys(own: Path) -> None:
+def test_a_missing_fallback_is_removed(own: Path) -> None:
     subset = ("pool.subset.smallest=2", "pool.subset.largest=4")
     for one in exercises(own_recipe(own, *subset), FIVE):
         pool = one.context.pool

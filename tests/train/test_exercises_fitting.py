@@ -59,7 +59,7 @@ def test_a_stage_lasts_as_long_however_many_are_left_out(recipe: Recipe) -> None
     assert [exercise.task.kind for exercise in drawn] == ["one"] * 16 + ["chain-3"] * 24
 
 
-def test_where_none_fits_it_is_said(recipe: Recipe, tmp_path: Path) -> None:
+def test_where_none_fits_it_is_reported(recipe: Recipe, tmp_path: Path) -> None:
     own = make_recipe(tmp_path, GRPO)
     for endless in (recipe, own):
         turn = iter(range(MAX_LEFT_OUT))

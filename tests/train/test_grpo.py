@@ -330,7 +330,7 @@ def test_no_thread_of_a_training_outlives_it(
 # ---- stopped, and gone on with
 
 
-def test_a_training_that_stopped_in_time_goes_on_to_the_same_conductor(
+def test_a_training_that_stopped_in_time_continues_to_the_same_conductor(
     whole: Recipe, base: Path, tmp_path: Path, plans: None
 ) -> None:
     stopped = tiny_recipe(REWARD, base, tmp_path, *MEASURED, "run.minutes=1e-9")
@@ -345,7 +345,7 @@ def test_a_training_that_stopped_in_time_goes_on_to_the_same_conductor(
     assert read_summary(gone_on)["rollouts"] == 32
 
 
-def test_a_training_that_broke_goes_on_from_its_last_checkpoint(
+def test_a_training_that_broke_continues_from_its_last_checkpoint(
     whole: Recipe, base: Path, tmp_path: Path, plans: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = tiny_recipe(REWARD, base, tmp_path, *MEASURED)
@@ -370,7 +370,7 @@ def test_a_training_that_broke_goes_on_from_its_last_checkpoint(
     assert read_summary(recipe)["rollouts"] == 40  # it was done twice, and took its time twice
 
 
-def test_after_ctrl_c_nothing_of_the_workflows_under_way_goes_on(
+def test_after_ctrl_c_nothing_of_the_workflows_under_way_continues(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
@@ -392,7 +392,7 @@ def test_after_ctrl_c_nothing_of_the_workflows_under_way_goes_on(
     assert told == ["cancelled"]
 
 
-def test_a_full_disk_is_said_in_words_and_leaves_the_checkpoint_before(
+def test_a_full_disk_is_explained_and_leaves_the_checkpoint_before(
     whole: Recipe, base: Path, tmp_path: Path, plans: None
 ) -> None:
     recipe = tiny_recipe(REWARD, base, tmp_path, *MEASURED)

@@ -60,7 +60,7 @@ def metrics(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_a_step_tells_how_far_it_is_from_the_best_worker_and_from_ideal_plans(
+def test_a_step_reports_how_far_it_is_from_the_best_worker_and_from_ideal_plans(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_model(tmp_path / "model")

@@ -41,7 +41,7 @@ def one_seat_and_one_that_is_gone(recipe: Recipe) -> Iterator[RayScorer]:
     yield RayScorer(ActorPool([SeatHere(gone), here], EXCEPTIONS, hint=""))
 
 
-def test_a_training_whose_plans_are_scored_elsewhere_comes_to_the_same_conductor(
+def test_remote_scoring_trains_the_same_conductor(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_it_plan(monkeypatch)

@@ -84,7 +84,7 @@ def divergence(directory: Path, step: int) -> float:
     return float(next(entry["kl"] for entry in history if entry["step"] == step))
 
 
-def test_an_adapter_is_held_to_what_it_was_when_training_began_also_when_it_goes_on(
+def test_an_adapter_is_held_to_what_it_was_when_training_began_also_when_it_continues(
     world: Path,
 ) -> None:
     from safetensors.torch import load_file

@@ -53,7 +53,7 @@ def going_on(base: Path, begun: Path, tmp_path: Path, **lora: str) -> Recipe:
     return tiny_recipe(REWARD.replace(LORA, table), base, tmp_path / "on")
 
 
-def test_an_adapter_goes_on_with_the_recipes_dropout(
+def test_an_adapter_continues_with_the_recipes_dropout(
     base: Path, begun: Path, tmp_path: Path
 ) -> None:
     policy = Policy(going_on(base, begun, tmp_path, dropout="0.5"))
@@ -65,7 +65,7 @@ def test_an_adapter_goes_on_with_the_recipes_dropout(
     assert rates == {0.5}
 
 
-def test_an_adapter_for_other_layers_is_not_gone_on_with(
+def test_an_adapter_for_other_layers_is_not_resumed(
     base: Path, begun: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="model.lora.targets are q_proj, up_proj; let them be"):

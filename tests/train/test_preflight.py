@@ -64,7 +64,7 @@ def test_files_that_are_there_pass_and_others_are_named_by_their_key(tmp_path: P
         check_files(recipe)
 
 
-def test_a_base_that_nobody_knows_is_said(tmp_path: Path) -> None:
+def test_a_base_that_is_unknown_is_reported(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, LESSONS, ["model.base=smollm2-135m-instrukt"])
     with pytest.raises(ConfigError, match="model.base: .*did you mean smollm2-135m-instruct"):
         check_files(recipe)
@@ -125,7 +125,7 @@ BEFORE = [
 
 
 @pytest.mark.parametrize(("text", "overrides", "newer"), BEFORE)
-def test_what_began_before_there_was_a_key_goes_on(
+def test_what_began_before_there_was_a_key_continues(
     tmp_path: Path, text: str, overrides: list[str], newer: tuple[str, ...]
 ) -> None:
     recipe = make_recipe(tmp_path, text, overrides)
@@ -150,7 +150,7 @@ def test_every_recipe_that_ships_is_known_again(tmp_path: Path, path: Path) -> N
     check_output(recipe, resume=True)
 
 
-def test_a_kept_recipe_that_cannot_be_read_any_more_is_told(tmp_path: Path) -> None:
+def test_a_kept_recipe_that_cannot_be_read_any_more_is_reported(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path)
     claim_output(recipe)
     path = recipe.output / preflight.RECIPE_FILE
@@ -178,7 +178,7 @@ def test_there_is_nothing_to_resume_where_nothing_is(tmp_path: Path) -> None:
         check_output(make_recipe(tmp_path), resume=True)
 
 
-def test_a_disk_without_room_is_said_before_anything_is_written(
+def test_a_disk_without_room_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = make_recipe(tmp_path)
@@ -188,7 +188,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
     assert not (recipe.output / preflight.RECIPE_FILE).exists()
 
 
-def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, GRPO.replace('"out"', '"pool.toml/out"'))
     with pytest.raises(StoreError, match="cannot write to .* set --output to a directory that is"):
         claim_output(recipe)
@@ -222,7 +222,7 @@ def test_only_values_with_an_effect_are_resolved(tmp_path: Path) -> None:
     assert lessons["data"]["etudes"].keys() == {"unsure_share"}
 
 
-def test_what_is_missing_is_told_with_the_recipe_beside_that_makes_it(tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_with_the_recipe_beside_that_makes_it(tmp_path: Path) -> None:
     beside = tmp_path / "recipes"
     beside.mkdir()
     for name in ("etudes-evolved.toml", "etudes-practice.toml"):

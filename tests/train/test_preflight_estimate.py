@@ -31,7 +31,7 @@ def test_cost_is_calls_times_the_mean_price_of_one(tmp_path: Path) -> None:
     assert taken.usd_most == pytest.approx(640 * 0.004)
 
 
-def test_what_may_be_tried_beside_is_told_and_bounds_the_cost(tmp_path: Path) -> None:
+def test_what_may_be_tried_beside_is_reported_and_bounds_the_cost(tmp_path: Path) -> None:
     for tries, tried in ((["grpo.explore=3"], 3), (["grpo.explore=3", "grpo.explore_tries=9"], 9)):
         recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *tries])
         taken = estimate(recipe, recipe_pool(recipe))
@@ -104,7 +104,7 @@ def test_every_candidate_of_a_step_has_a_run_for_each_of_its_questions(tmp_path:
         (["evolve.turns=4", "evolve.roles=false"], 4),
     ],
 )
-def test_a_run_has_no_more_calls_than_turns_and_all_where_nobody_ends_it(
+def test_an_estimate_assumes_that_every_turn_is_used(
     overrides: list[str], calls: int, tmp_path: Path
 ) -> None:
     recipe = make_recipe(tmp_path, EVOLVE, [*ASSUMED, *overrides])
@@ -113,7 +113,7 @@ def test_a_run_has_no_more_calls_than_turns_and_all_where_nobody_ends_it(
     assert taken.worker_calls == taken.rollouts * calls
 
 
-def test_learning_by_example_calls_nobody(tmp_path: Path) -> None:
+def test_sft_calls_no_worker(tmp_path: Path) -> None:
     taken = estimate(make_recipe(tmp_path, LESSONS))
     assert (taken.steps, taken.examples) == (10, 10 * 4 * 2)
     assert (taken.worker_calls, taken.usd) == (0, 0.0)

@@ -31,7 +31,7 @@ def problem(directory: Path, text: str = GRPO, *overrides: str) -> str:
 
 
 @recipes
-def test_every_recipe_can_be_read_and_is_told_of_on_the_page(path: Path) -> None:
+def test_every_recipe_can_be_read_and_is_reported_on_the_page(path: Path) -> None:
     recipe = read_recipe(path)
     assert recipe.training.steps > 0
     row = f"| `{path.name}` |"
@@ -184,7 +184,7 @@ def test_a_misspelt_key_in_the_file_is_named_with_the_nearest(tmp_path: Path) ->
     assert problem(tmp_path, text).endswith("unknown key grpo.question; did you mean 'questions'?")
 
 
-def test_a_recipe_that_is_not_there_or_no_toml_is_said(tmp_path: Path) -> None:
+def test_a_recipe_that_is_not_there_or_no_toml_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml: there is no such recipe"):
         read_recipe(tmp_path / "none.toml")
     assert "not valid TOML" in problem(tmp_path, "[model")
@@ -221,7 +221,7 @@ def test_setting_nothing_takes_the_key_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["few_shot=false", "prompt.few_shot", "prompt.=1", "=1"])
-def test_what_cannot_be_set_is_said(tmp_path: Path, override: str) -> None:
+def test_what_cannot_be_set_is_reported(tmp_path: Path, override: str) -> None:
     expected = f"--set {override}: expected table.key=value"
     assert problem(tmp_path, GRPO, override).startswith(expected)
 
@@ -337,7 +337,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         ),
     ],
 )
-def test_what_does_not_fit_together_is_said(
+def test_what_does_not_fit_together_is_reported(
     tmp_path: Path, text: str, overrides: list[str], said: str
 ) -> None:
     assert said in problem(tmp_path, text, *overrides)
@@ -391,7 +391,7 @@ def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
         assert make_recipe(tmp_path, overrides=[change]).fingerprint != recipe.fingerprint
 
 
-def test_the_fingerprint_tells_adapters_of_one_name_apart_wherever_they_lie(tmp_path: Path) -> None:
+def test_fingerprints_differ_between_adapters_of_one_name_in_any_directory(tmp_path: Path) -> None:
     found = []
     for place in ("here/trained/warm", "there/trained/warm", "here/trained/etudes"):
         settings = ["model.lora.rank=2", f"model.adapter={tmp_path}/{place}/conductor"]

@@ -98,7 +98,7 @@ def test_the_specialists(trained: Trained) -> None:
     assert {f"eval/{family}" for family in FAMILIES} <= set(recited)
 
 
-def test_the_specialist_that_goes_on_alone(trained: Trained) -> None:
+def test_the_specialist_that_continues_alone(trained: Trained) -> None:
     output = trained.directory / "etudes-arithmetic"
     assert is_finished(output)
     weights = "arithmetic/adapter_model.safetensors"

@@ -56,7 +56,7 @@ def test_an_unknown_cost_is_not_zero() -> None:
     assert PAPER.cost_of(steps) == 0.0
 
 
-def test_a_dear_plan_is_still_worth_no_less_than_a_malformed_one() -> None:
+def test_an_expensive_plan_is_still_worth_no_less_than_a_malformed_one() -> None:
     parts = Reward(malformed=-0.1, per_extra_step=1.0).of_plan(right=False, steps=4)
     assert sum(parts.values()) == pytest.approx(-0.1)
     assert parts["floor"] == pytest.approx(2.4)

@@ -265,12 +265,12 @@ async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path
     assert batch.found == 1
 
 
-async def test_what_nobody_wrote_is_taught_and_not_diagnosed(tmp_path: Path) -> None:
+async def test_inserted_text_is_trained_on_and_not_diagnosed(tmp_path: Path) -> None:
     batch, _rewards = await explored(tmp_path, "cat", explore=2)
     assert [one.score.text for one in batch.rollouts] == [planned("ann")] * 4
 
 
-async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: Path) -> None:
+async def test_execution_time_is_separate_from_sampling_time(tmp_path: Path) -> None:
     class Slow(Judge):
         async def score(self, text: str, task: Task, pool: Pool, **kept: Any) -> Score:
             await asyncio.sleep(0.05)

@@ -87,14 +87,14 @@ def sampled(recipe: Recipe, policy: Saying, count: int, exercise: Exercise = EXE
     return SimpleNamespace(batch=batch.plans, earned=batch.rewards, too_long=made.too_long)
 
 
-def test_the_second_half_goes_on_from_the_first_and_shares_its_reward(tmp_path: Path) -> None:
+def test_the_second_half_continues_from_the_first_and_shares_its_reward(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
     assert made.earned == [0.625, 0.625, 1.0, 1.0]
 
 
-def test_the_same_plan_is_worth_what_it_goes_on_from(tmp_path: Path) -> None:
+def test_the_same_plan_is_worth_what_it_continues_from(tmp_path: Path) -> None:
     def say(prompt: str, place: int) -> str:
         return ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
 
@@ -126,7 +126,7 @@ def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> No
     assert made.earned == [0.5, 0.0, 0.5, 0.0]
 
 
-def test_a_second_round_whose_prompt_would_be_too_long_is_a_first_one(tmp_path: Path) -> None:
+def test_a_second_round_with_too_long_a_prompt_becomes_a_first_one(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
     recipe = make_recipe(tmp_path, overrides=[*RECURSION, "grpo.max_prompt_tokens=80"])
     made = sampled(recipe, policy, 4)

@@ -66,7 +66,7 @@ def test_any_whole_number_is_a_seed(tmp_path: Path, seed: int) -> None:
     assert LearnedRouter.load(tmp_path / "router.json").workers
 
 
-def test_a_directory_in_the_routers_place_is_told_before_anything_is_learned(
+def test_a_directory_in_the_routers_place_is_reported_before_anything_is_learned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "router", str(written(tmp_path)), "--output", str(tmp_path)]) == 2
@@ -95,7 +95,7 @@ async def never(*_: object) -> None:
     raise AssertionError("nothing is fetched")
 
 
-def test_a_log_that_is_not_there_is_told_before_weights_are_fetched(
+def test_a_log_that_is_not_there_is_reported_before_weights_are_fetched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "fetch", never)
@@ -107,7 +107,7 @@ def test_a_log_that_is_not_there_is_told_before_weights_are_fetched(
     assert "podium train data --from-evaluation DIR" in told
 
 
-def test_a_log_that_teaches_too_little_is_told_before_weights_are_fetched(
+def test_a_log_that_teaches_too_little_is_reported_before_weights_are_fetched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "fetch", never)
@@ -118,7 +118,7 @@ def test_a_log_that_teaches_too_little_is_told_before_weights_are_fetched(
 
 
 @pytest.mark.parametrize("package", ["tokenizers", "safetensors"])
-def test_a_package_that_is_missing_is_told_before_weights_are_fetched(
+def test_a_package_that_is_missing_is_reported_before_weights_are_fetched(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -158,7 +158,9 @@ def test_the_recipe_that_ships_can_be_read() -> None:
         ("[router]\nlogs = ['a']\n[costs]\nusd = { small = -1.0 }", "costs.usd.small"),
     ],
 )
-def test_a_recipe_that_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, told: str) -> None:
+def test_a_recipe_that_is_wrong_is_reported_by_its_key(
+    tmp_path: Path, text: str, told: str
+) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=told):

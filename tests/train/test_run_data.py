@@ -111,7 +111,7 @@ async def test_runs_that_failed_or_lost_words_to_a_guardrail_are_left_out(store:
     assert left_out == {use.UNANSWERED: 1, use.REDACTED: 2}
 
 
-async def test_a_run_that_cannot_be_read_costs_nobody_else(store: RunStore, tmp_path: Path) -> None:
+async def test_an_unreadable_run_affects_no_other(store: RunStore, tmp_path: Path) -> None:
     import sqlite3
 
     for number in range(2):
@@ -186,7 +186,7 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kept", ["short", "contains"])
-async def test_a_person_who_names_the_answer_makes_a_task_that_their_run_fulfils(
+async def test_feedback_with_an_answer_makes_a_task_that_its_run_solves(
     kept: str,
 ) -> None:
     task = correction_task("Question 0?", "Tokyo").replace(

@@ -16,7 +16,7 @@ def write(output: Path, name: str, state: str | None = "{}") -> None:
         (directory / STATE_FILE).write_text(state, "utf-8")
 
 
-def test_a_training_goes_on_from_the_last_step_that_was_kept(tmp_path: Path) -> None:
+def test_a_training_continues_from_the_last_step_that_was_kept(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
     for step in (20, 100, 40):
         write(tmp_path, f"checkpoint-{step}")
@@ -50,7 +50,7 @@ def test_what_was_only_half_written_is_no_checkpoint(tmp_path: Path, state: str 
     ],
     ids=str,
 )
-def test_a_full_disk_is_said_in_words_whoever_was_writing(tmp_path: Path, error: Exception) -> None:
+def test_a_full_disk_is_explained_for_every_writer(tmp_path: Path, error: Exception) -> None:
     nothing_yet = pytest.raises(StoreError, match="no room in .*no checkpoint is whole.*--resume")
     with nothing_yet, explain_out_of_space(tmp_path, fewer="sft.batch"):
         raise error
@@ -71,7 +71,7 @@ def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
         assert raised.value is error
 
 
-def test_a_card_without_memory_is_said_in_words(tmp_path: Path) -> None:
+def test_a_card_without_memory_is_explained(tmp_path: Path) -> None:
     write(tmp_path, "checkpoint-20")
     told = pytest.raises(ConfigError, match="card is full, and the checkpoint of step 20 is whole")
     with told as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):

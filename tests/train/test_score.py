@@ -108,7 +108,7 @@ async def test_the_reward_is_the_one_that_was_chosen() -> None:
         (ACCEPT, "no answer yet"),
     ],
 )
-async def test_what_is_no_plan_earns_nothing_and_asks_nobody(text: str, told: str) -> None:
+async def test_what_is_no_plan_earns_nothing_and_makes_no_call(text: str, told: str) -> None:
     solver = saying("solver")
     result = await scored(text, solver)
     assert (result.reward, result.valid, result.run) == (0.0, False, None)
@@ -269,7 +269,7 @@ async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
     assert (await scored(ACCEPT, saying("solver"), task=graded, rounds=rounds)).reward == 1.0
 
 
-async def test_a_graded_plan_is_carried_out_where_another_round_goes_on_from_it() -> None:
+async def test_a_graded_plan_is_carried_out_where_another_round_continues_from_it() -> None:
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
     solver = saying("solver", "Hello yourself.")
     earned = partial(scored, task=graded, reward=Reward(replan_penalty=0.2, accept_penalty=0.2))
@@ -329,7 +329,7 @@ async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
 # ---- terms and refusals
 
 
-async def test_a_cost_that_nobody_knows_drops_the_rollout_and_says_why() -> None:
+async def test_an_unknown_cost_drops_the_rollout_with_a_reason() -> None:
     silent = Actor("solver", lambda request: Reply("42"))
     result = await scored(ONE, silent, reward=Reward(per_1000_worker_tokens=1))
     assert result.reward is None
@@ -337,7 +337,7 @@ async def test_a_cost_that_nobody_knows_drops_the_rollout_and_says_why() -> None
     assert (await scored(ONE, silent)).reward == 1.0
 
 
-async def test_a_reward_that_counts_the_plans_tokens_must_be_told_them() -> None:
+async def test_a_reward_on_plan_tokens_requires_their_count() -> None:
     solver = saying("solver")
     reward = Reward(per_completion_token=0.001)
     text = write(ONE, pool_of(solver))
@@ -359,7 +359,7 @@ async def test_a_conductor_in_the_pool_is_refused() -> None:
         await scored(ONE, solver, ConductorWorker())
 
 
-async def test_a_pool_with_a_worker_that_nobody_brought_is_refused() -> None:
+async def test_a_pool_with_a_missing_worker_is_refused() -> None:
     pool = Pool((WorkerProfile(name="solver"), WorkerProfile(name="absent")))
     with pytest.raises(UnknownWorker, match="absent"):
         await score(write(ONE, pool), TASK, [saying("solver")], pool)

@@ -194,7 +194,7 @@ def test_a_whole_model_is_taught_where_no_adapter_is_asked_for(base: Path, tmp_p
     assert trained.decode(said[0, len(prompt) :].tolist()) == "yes"
 
 
-def test_learning_goes_on_from_an_adapter(whole: Recipe, base: Path, tmp_path: Path) -> None:
+def test_learning_continues_from_an_adapter(whole: Recipe, base: Path, tmp_path: Path) -> None:
     tiny_step = (f"model.adapter={whole.output / 'words'}", "sft.learning_rate=1e-9")
     second = tiny_recipe(LESSONS, base, tmp_path, *tiny_step)
     sft.train(second)
@@ -209,7 +209,7 @@ def test_dropout_is_refused_where_nothing_would_drop_anything(base: Path, tmp_pa
 # ---- stopped, and gone on with
 
 
-def test_a_training_that_stopped_in_time_goes_on_to_the_same_weights(
+def test_a_training_that_stopped_in_time_continues_to_the_same_weights(
     whole: Recipe, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped = tiny_recipe(LESSONS, base, tmp_path, "run.minutes=1e-9")
@@ -229,7 +229,7 @@ def test_a_training_that_stopped_in_time_goes_on_to_the_same_weights(
     assert summary(gone_on)["seconds"] >= summary(stopped)["seconds"]
 
 
-def test_a_training_that_broke_goes_on_to_the_same_weights(
+def test_a_training_that_broke_continues_to_the_same_weights(
     whole: Recipe, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tiny_recipe(LESSONS, base, tmp_path, "run.eval_every=1", "run.eval_tasks=1")
@@ -255,7 +255,7 @@ def test_a_training_that_broke_goes_on_to_the_same_weights(
     assert recited == [1, 2, 3, 4]  # what came after the checkpoint is told once
 
 
-def test_a_full_disk_is_said_in_words_and_leaves_the_checkpoint_before(
+def test_a_full_disk_is_explained_and_leaves_the_checkpoint_before(
     whole: Recipe, base: Path, tmp_path: Path
 ) -> None:
     recipe = tiny_recipe(LESSONS, base, tmp_path)

@@ -104,7 +104,7 @@ def test_everybody_is_asked_together_by_length_and_no_more_at_once_than_allowed(
     assert [len(batch) for batch in memory.asked[1:]] == [2, 1]
 
 
-def test_nothing_is_trained_meanwhile_and_training_goes_on_afterwards(memory: Memory) -> None:
+def test_nothing_is_trained_meanwhile_and_training_continues_afterwards(memory: Memory) -> None:
     memory.loaded.model.train()
     evaluate(memory)
     assert memory.was_training == [False]

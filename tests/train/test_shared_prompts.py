@@ -128,7 +128,7 @@ def test_plans_see_the_prompt_and_themselves_alone() -> None:
     assert one.positions[0, :5].tolist() == [0, 1, 2, 3, 2]
 
 
-def test_rows_and_tokens_of_a_pass_are_not_both_said(tmp_path: Path) -> None:
+def test_batch_rows_and_batch_tokens_exclude_each_other(tmp_path: Path) -> None:
     settings = ["grpo.max_tokens=1000", "grpo.micro_batch=1"]
     with pytest.raises(ConfigError, match="micro_batch has no effect with grpo.max_tokens"):
         make_recipe(tmp_path, GRPO, overrides=settings)

@@ -16,7 +16,7 @@ from podium.train.grpo import grpo_config
 pytestmark = pytest.mark.torch
 
 
-def test_a_trainer_is_told_of_the_optimiser_the_checkpoints_and_where_metrics_go(
+def test_a_trainer_gets_optimiser_checkpoints_and_metrics_path(
     tmp_path: Path,
 ) -> None:
     told = ["grpo.learning_rate=0.002", "grpo.warmup_ratio=0.25", "grpo.steps=12"]

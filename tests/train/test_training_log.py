@@ -140,7 +140,7 @@ def test_the_summary_says_how_far_it_came_and_how_fast(recipe: Recipe, clock: Cl
     assert (summary(recipe)["finished"], summary(recipe)["cache_hits"]) == (True, 3)
 
 
-def test_learning_by_example_tells_its_loss_and_what_is_recited(tmp_path: Path) -> None:
+def test_sft_logs_its_loss_and_exact_matches(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, LESSONS)
     console = listening()
     with TrainingLog(recipe, console=console) as training_log:
@@ -150,7 +150,7 @@ def test_learning_by_example_tells_its_loss_and_what_is_recited(tmp_path: Path) 
     assert "step 10/10" in heard(console)
 
 
-def test_what_later_rounds_came_to_is_told(recipe: Recipe) -> None:
+def test_results_of_later_rounds_are_reported(recipe: Recipe) -> None:
     console = listening()
     accepted = Score(1.0, right=True, was_right=True)
     with TrainingLog(recipe, console=console) as training_log:
@@ -160,7 +160,7 @@ def test_what_later_rounds_came_to_is_told(recipe: Recipe) -> None:
     assert lines(recipe)[0]["later/accepted_right"] == 1.0
 
 
-def test_a_collapse_is_said_in_words(recipe: Recipe) -> None:
+def test_a_collapse_is_explained(recipe: Recipe) -> None:
     console = listening()
     malformed = Score(0.0, valid=False, text="[bold]no plan[/]", problem="no list")
     with TrainingLog(recipe, console=console) as training_log:
@@ -187,7 +187,7 @@ def first_stretch(recipe: Recipe, clock: Clock, steps: int) -> None:
             training_log.end_step(step)
 
 
-def test_what_goes_on_keeps_what_came_before_the_checkpoint_and_writes_the_rest_anew(
+def test_resuming_keeps_metrics_up_to_the_checkpoint_and_rewrites_the_rest(
     recipe: Recipe, clock: Clock
 ) -> None:
     first_stretch(recipe, clock, 5)
@@ -217,7 +217,7 @@ def test_time_and_rollouts_are_those_of_all_stretches(recipe: Recipe, clock: Clo
     assert summary(recipe)["rollouts_per_second"] == round(24 / 360, 1)
 
 
-def test_what_begins_anew_forgets_what_was_there(recipe: Recipe, clock: Clock) -> None:
+def test_what_restarts_forgets_what_was_there(recipe: Recipe, clock: Clock) -> None:
     first_stretch(recipe, clock, 5)
     with TrainingLog(recipe) as training_log:
         training_log.step(seen())

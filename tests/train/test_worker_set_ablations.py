@@ -79,7 +79,7 @@ def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, acc
 # ---- who forgets
 
 
-async def test_only_rounds_after_the_first_meet_who_forgets(tmp_path: Path) -> None:
+async def test_only_later_rounds_use_flaky_workers(tmp_path: Path) -> None:
     knowing, pool = actors()
     flaky_workers = [FlakyWorker(worker, 1.0) for worker in knowing]
     scorer = make_scorers(recipe_with(tmp_path), knowing, flaky_workers).recipe
@@ -139,7 +139,7 @@ def test_everything_and_nothing_are_the_two_accesses() -> None:
 # ---- fixed subtasks
 
 
-async def test_with_fixed_subtasks_every_worker_is_told_the_same(tmp_path: Path) -> None:
+async def test_with_fixed_subtasks_every_worker_gets_the_same_subtask(tmp_path: Path) -> None:
     workers, pool = actors()
     recipe = recipe_with(tmp_path, "prompt.fixed_subtasks=true")
     text = write(chain(), pool)
@@ -194,7 +194,7 @@ async def test_its_limits_hold_over_all_places_together(tmp_path: Path) -> None:
     assert workers[1].most_in_flight == 1
 
 
-def test_it_falls_back_to_nobody() -> None:
+def test_it_has_no_fallback() -> None:
     one = WorkerProfile(name="one", fallback="two")
     pool = Pool((one, WorkerProfile(name="two")))
     assert [worker.fallback for worker in repeat_worker(one, pool)] == [None, None]
@@ -215,7 +215,7 @@ async def test_one_worker_takes_every_place_of_an_etudes_pool_also_where_it_was_
         assert (await scorer.score(write(last, pool), exercise.task, pool)).valid
 
 
-def test_an_everyday_plan_is_judged_by_who_the_one_worker_is(tmp_path: Path) -> None:
+def test_an_everyday_plan_is_graded_by_the_one_workers_role(tmp_path: Path) -> None:
     for one, is_sensible in ((GENERALIST, True), ("misleading", False)):
         recipe = make_recipe(tmp_path, ETUDES, [f"prompt.one_worker={one}"])
         exercise = everyday_exercises(recipe)[0]

@@ -150,7 +150,7 @@ async def test_a_request_is_in_anthropics_own_words(
 @pytest.mark.parametrize(
     ("limits", "sent"), [(Limits(), 4096), (Limits(max_output_tokens=64000), 64000)]
 )
-async def test_a_limit_is_always_sent_for_the_api_wants_one(
+async def test_an_output_limit_is_always_sent(
     vendor: Vendor, hire: Hire, limits: Limits, sent: int
 ) -> None:
     vendor.says(message(text("ok")))
@@ -327,7 +327,7 @@ async def test_a_grammar_is_refused(ada: Worker) -> None:
         ("budget", "high", {"thinking": {"type": "enabled", "budget_tokens": 4000}}),
     ],
 )
-async def test_effort_is_said_in_the_words_of_the_models_generation(
+async def test_effort_is_translated_for_the_models_generation(
     vendor: Vendor,
     hire: Hire,
     fits: Fits,
@@ -423,7 +423,7 @@ async def test_what_the_api_has_no_place_for_is_refused_and_not_left_out(
         await ada.reply(replace(ASKED, **wish))
 
 
-async def test_an_older_model_goes_on_without_thinking_where_it_called_without_it(
+async def test_an_older_model_continues_without_thinking_where_it_called_without_it(
     vendor: Vendor, hire: Hire
 ) -> None:
     vendor.says(message(text("ok")))
@@ -762,7 +762,7 @@ async def test_what_tools_showed_stands_in_their_results(
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
 
 
-async def test_the_stop_sequence_that_ended_a_reply_is_told(
+async def test_the_stop_sequence_that_ended_a_reply_is_reported(
     vendor: Vendor, ada: Worker, streamed: Streamed
 ) -> None:
     vendor.says(message(text("a"), stop="stop_sequence", stop_sequence="END"))

@@ -141,7 +141,7 @@ async def test_the_wait_that_a_vendor_asks_for_is_honoured() -> None:
     assert Counter([(await worker.reply(ASKED)).text for _ in range(4)]) == {"eu": 2, "us": 2}
 
 
-async def test_a_deployment_that_goes_on_failing_is_left_alone_for_longer() -> None:
+async def test_a_deployment_in_progress_failing_is_left_alone_for_longer() -> None:
     worker, eu, _, clock = make("weighted")
     waits = []
     for _ in range(8):
@@ -181,7 +181,7 @@ async def test_calls_that_fail_together_are_one_failure() -> None:
     assert eu.calls == 0
 
 
-async def test_while_all_cool_down_none_is_called_and_the_wait_is_told() -> None:
+async def test_while_all_deployments_cool_down_none_is_called_and_the_wait_is_reported() -> None:
     worker, eu, us, clock = make()
     eu.errors, us.errors = [RateLimited("429", retry_after=20)], [RateLimited("429", retry_after=8)]
     with pytest.raises(RateLimited) as last:
@@ -205,7 +205,7 @@ async def test_a_request_that_is_refused_is_refused(error: WorkerError) -> None:
     assert worker.deployments[0].ready_at == 0
 
 
-async def test_a_failure_that_may_have_cost_is_told_with_no_wait() -> None:
+async def test_a_failure_that_may_have_cost_is_reported_with_no_wait() -> None:
     worker, eu, us, _ = make()
     eu.errors = [Unavailable("lost", billed=True)]
     with pytest.raises(Unavailable) as lost:

@@ -518,7 +518,7 @@ def test_an_address_without_a_region_is_refused() -> None:
         aws_region("https://example.amazonaws.com")
 
 
-async def test_missing_keys_are_said_to_be_missing(
+async def test_missing_keys_are_reported_as_missing(
     vendor: Vendor, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):

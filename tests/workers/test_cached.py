@@ -80,7 +80,7 @@ async def test_what_was_kept_is_there_in_the_next_process(tmp_path: Path) -> Non
         Request((user("hel"), user("lo"))),
     ],
 )
-async def test_another_request_is_asked_anew(other: Request) -> None:
+async def test_another_request_is_asked_again(other: Request) -> None:
     worker = echo()
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
     await cached.reply(asking())
@@ -124,7 +124,7 @@ async def test_a_reply_that_cannot_be_read_any_more_is_asked_for_again(tmp_path:
 # ---- one call for all who ask at once
 
 
-async def test_those_who_ask_at_once_share_one_call(path: Path | None) -> None:
+async def test_concurrent_equal_requests_share_one_call(path: Path | None) -> None:
     worker = Actor("worker")
     with ReplyCache(path, PLENTY) as cache:
         cached = CachedWorker(worker, cache)
@@ -133,7 +133,7 @@ async def test_those_who_ask_at_once_share_one_call(path: Path | None) -> None:
         assert (len(worker.asked), cache.misses, cache.shared, cache.hits) == (1, 1, 49, 0)
 
 
-async def test_a_failure_is_told_to_all_who_waited_and_is_not_kept() -> None:
+async def test_a_failure_reaches_all_waiters_and_is_not_cached() -> None:
     outcomes: list[str | Exception] = [Unavailable("busy"), "well"]
     worker = Actor("worker", lambda request: outcomes.pop(0))
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
@@ -145,7 +145,7 @@ async def test_a_failure_is_told_to_all_who_waited_and_is_not_kept() -> None:
     assert len(worker.asked) == 2
 
 
-async def test_when_the_one_who_asks_gives_up_the_next_one_asks() -> None:
+async def test_when_the_caller_is_cancelled_the_next_waiter_calls() -> None:
     worker = Actor("worker")
     worker.gate = asyncio.Event()
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
@@ -159,7 +159,7 @@ async def test_when_the_one_who_asks_gives_up_the_next_one_asks() -> None:
     assert len(worker.asked) == 2
 
 
-async def test_who_gives_up_waiting_disturbs_nobody() -> None:
+async def test_a_cancelled_waiter_affects_no_other() -> None:
     worker = Actor("worker")
     worker.gate = asyncio.Event()
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
@@ -173,7 +173,7 @@ async def test_who_gives_up_waiting_disturbs_nobody() -> None:
     assert len(worker.asked) == 1
 
 
-def test_a_cache_goes_on_on_another_event_loop(path: Path | None) -> None:
+def test_a_cache_continues_on_another_event_loop(path: Path | None) -> None:
     worker = echo()
     with ReplyCache(path, PLENTY) as cache:
         cached = CachedWorker(worker, cache)
@@ -263,7 +263,7 @@ async def test_the_file_stays_within_its_bound(tmp_path: Path) -> None:
     assert MEGABYTE // 4 < file.stat().st_size <= MEGABYTE // 2
 
 
-async def test_a_file_whose_bound_was_lowered_comes_down_to_it(tmp_path: Path) -> None:
+async def test_a_cache_file_shrinks_to_a_lowered_bound(tmp_path: Path) -> None:
     file = tmp_path / "replies.sqlite3"
     worker = ScriptedWorker("worker", lambda request: request.text.ljust(1000, "."))
     with ReplyCache(file, PLENTY) as cache:
@@ -291,7 +291,7 @@ def test_a_cache_too_small_to_hold_anything_is_refused() -> None:
 # ---- what goes wrong
 
 
-async def test_a_broken_file_is_told_once_and_the_cache_goes_on_in_memory(
+async def test_a_broken_file_is_reported_once_and_the_cache_continues_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, worker = tmp_path / "replies.sqlite3", echo()
@@ -317,7 +317,7 @@ async def test_a_path_that_can_be_no_file_stops_nothing(
     assert len(caplog.records) == 2
 
 
-async def test_a_file_that_breaks_meanwhile_is_told_once(
+async def test_a_file_that_breaks_meanwhile_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, worker = tmp_path / "replies.sqlite3", echo()

@@ -143,7 +143,7 @@ def test_each_vendor_has_two_or_three_models_for_a_pool_without_a_file(provider:
     assert all(entry.retires is None for entry in defaults)
 
 
-def test_who_conducts_is_ranked_without_ties_and_among_the_defaults() -> None:
+def test_conductor_models_are_ranked_without_ties_and_among_the_defaults() -> None:
     ranked = [entry for entry in CATALOGUE.entries if entry.conductor is not None]
     assert len({entry.conductor for entry in ranked}) == len(ranked)
     assert all(entry.default for entry in ranked)

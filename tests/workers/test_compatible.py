@@ -344,7 +344,7 @@ async def test_a_call_without_an_id_is_not_streamed(
 
 
 @pytest.mark.parametrize("index", [{}, {"index": 0}], ids=["no index", "the same index"])
-async def test_calls_that_share_an_index_are_told_apart_by_their_ids(
+async def test_calls_that_share_an_index_are_distinguished_by_their_ids(
     vendor: Vendor, hire: Hire, streamed: Streamed, index: dict[str, int]
 ) -> None:
     vendor.streams(
@@ -432,7 +432,7 @@ async def test_content_in_parts_is_split_into_thinking_and_words(
         *("below zero", "beyond all measure", "no numbers"),
     ],
 )
-async def test_usage_is_what_the_server_said_and_unknown_where_it_did_not(
+async def test_usage_is_as_reported_and_unknown_otherwise(
     vendor: Vendor, hire: Hire, usage: dict[str, Any], counted: Usage
 ) -> None:
     vendor.says(answer({"content": "ok"}, usage=usage))

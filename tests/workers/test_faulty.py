@@ -132,7 +132,7 @@ async def test_wrong_usage_comes_with_a_good_reply_in_every_form() -> None:
     assert Usage(1, 8, 0, 0, 0) not in seen
 
 
-async def test_an_endless_stream_goes_on_as_long_as_it_is_read_and_takes_no_memory() -> None:
+async def test_an_endless_stream_continues_as_long_as_it_is_read_and_takes_no_memory() -> None:
     tracemalloc.start()
     try:
         length = 0

@@ -140,7 +140,7 @@ async def test_what_the_model_does_not_take_is_not_sent(vendor: Vendor, hire: Hi
         ("budget", "high", {"includeThoughts": True, "thinkingBudget": 24576}),
     ],
 )
-async def test_effort_is_said_in_the_words_of_the_models_generation(
+async def test_effort_is_translated_for_the_models_generation(
     vendor: Vendor, hire: Hire, style: str, effort: Effort, sent: dict[str, Any]
 ) -> None:
     vendor.says(answer({"text": "ok"}))

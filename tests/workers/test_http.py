@@ -93,7 +93,7 @@ async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_throug
         (529, Unavailable, True),
     ],
 )
-async def test_a_status_is_the_error_of_whoever_must_act(
+async def test_each_status_maps_to_the_error_of_its_responsible_party(
     vendor: Vendor,
     ada: Worker,
     status: int,
@@ -228,7 +228,7 @@ async def test_a_redirect_is_not_followed_with_the_key(vendor: Vendor, ada: Work
 
 
 @both_ways
-async def test_nobody_listening_is_unavailable_and_cost_nothing(
+async def test_a_refused_connection_is_unavailable_and_free(
     http: Http, stream: bool, vendor: Vendor
 ) -> None:
     with socket.socket() as unused:
@@ -551,7 +551,7 @@ async def test_a_stream_that_stays_open_after_its_end_is_not_waited_for(
         await vendor.hung_up.wait()
 
 
-async def test_a_stream_whose_connection_breaks_after_its_end_is_whole(http: Http) -> None:
+async def test_a_stream_that_breaks_after_its_end_is_complete(http: Http) -> None:
     told = (json.dumps(CHUNK), json.dumps(LAST), "[DONE]")
     events = "".join(f"data: {one}\n\n" for one in told).encode()
 

@@ -378,7 +378,7 @@ async def test_the_real_model_knows_the_capital_of_japan(smol: LlamaCppWorker) -
 
 
 @pytest.mark.weights
-async def test_the_real_model_streams_what_it_would_have_said(
+async def test_the_real_model_streams_its_whole_reply(
     smol: LlamaCppWorker, streamed: Streamed
 ) -> None:
     for request in (QUESTION, Request(QUESTION.messages, prefill="The answer is")):
@@ -484,7 +484,7 @@ async def single(smollm2: Path, hire: Hire) -> AsyncIterator[LlamaCppWorker]:
 
 
 @pytest.mark.weights
-async def test_a_reply_that_nobody_waits_for_any_more_gives_its_slot_back(
+async def test_a_cancelled_reply_frees_its_slot(
     single: LlamaCppWorker,
 ) -> None:
     endless = Request((user("Write a long book."),))

@@ -102,7 +102,7 @@ async def test_only_the_tools_that_are_allowed_are_there(
     assert "odd has no tool 'z'; it has a, b, c" in caplog.text
 
 
-async def test_servers_with_the_same_tools_are_told_apart(tmp_path: Path) -> None:
+async def test_servers_with_the_same_tools_are_distinguished(tmp_path: Path) -> None:
     one = odd_server(tmp_path, answering([{"type": "text", "text": "1"}]), name="one")
     two = odd_server(tmp_path, answering([{"type": "text", "text": "2"}]), name="two")
     async with opened(one, two) as box:
@@ -275,7 +275,7 @@ async def test_a_run_that_excludes_a_server_does_not_get_its_tools(tmp_path: Pat
         assert (refused.text, refused.is_error) == ("tool not found: 'one__echo'", True)
 
 
-async def test_a_server_is_told_who_must_see_nothing_of_a_run(tmp_path: Path) -> None:
+async def test_excluded_workers_are_sent_to_the_mcp_server(tmp_path: Path) -> None:
     call = ToolCall("c", "odd__echo", "{}")
     async with opened(odd_server(tmp_path, TELLS)) as box:
         assert (await box.call(call)).text == "null"

@@ -173,7 +173,7 @@ async def test_an_answer_may_come_in_a_stream_among_other_messages() -> None:
     assert {"jsonrpc": "2.0", "id": "p", "result": {}} in [body for _, _, body in odd.requests]
 
 
-async def test_a_session_that_was_forgotten_is_begun_anew() -> None:
+async def test_a_session_that_was_forgotten_is_begun_again() -> None:
     async def handle(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         if request.headers["Mcp-Session-Id"] == "s1":
             return web.Response(status=404)
@@ -226,7 +226,7 @@ async def test_what_goes_wrong_in_a_call_is_its_result(
     assert KEY not in result.text
 
 
-async def test_a_server_that_hangs_is_not_waited_for_and_is_told() -> None:
+async def test_a_server_that_hangs_is_not_waited_for_and_is_reported() -> None:
     async def handle(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         await asyncio.sleep(60)
         return web.Response()

@@ -184,7 +184,7 @@ async def test_a_program_that_has_ended_is_started_again_by_the_next_call(tmp_pa
         assert await used(box) == ToolResult("call_1", "")
 
 
-async def test_whoever_stops_waiting_cancels_the_request(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_cancels_the_request(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     oddity = f"""
 def call(number, params):

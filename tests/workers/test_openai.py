@@ -207,7 +207,7 @@ async def test_an_error_in_mid_stream_is_raised(
     assert caught.value.billed
 
 
-async def test_the_key_of_the_prompt_cache_goes_to_who_knows_it(
+async def test_the_prompt_cache_key_goes_to_vendors_that_support_it(
     vendor: Vendor, hire: Hire, fits: Fits
 ) -> None:
     vendor.says(completion({"content": "ok"}))
@@ -235,7 +235,7 @@ async def test_what_tools_showed_is_the_users_after_all_results(
 
 
 @pytest.mark.parametrize(("reason", "told"), [("END", "END"), (128009, ""), ("other", "")])
-async def test_the_stop_sequence_that_ended_a_reply_is_told_where_the_server_does(
+async def test_a_stop_sequence_is_returned_where_the_server_reports_it(
     vendor: Vendor, hire: Hire, reason: str | int, told: str
 ) -> None:
     document = completion({"content": "a"})
@@ -246,7 +246,7 @@ async def test_the_stop_sequence_that_ended_a_reply_is_told_where_the_server_doe
 
 
 @pytest.mark.parametrize(("provider", "knows"), [("openai", True), ("deepseek", False)])
-async def test_one_tool_at_a_time_is_demanded_of_who_knows_it(
+async def test_parallel_tool_calls_is_sent_to_vendors_that_support_it(
     vendor: Vendor, hire: Hire, tooled: Request, provider: str, knows: bool
 ) -> None:
     vendor.says(completion({"content": "ok"}))
@@ -257,7 +257,7 @@ async def test_one_tool_at_a_time_is_demanded_of_who_knows_it(
 
 
 @pytest.mark.parametrize(("provider", "knows"), [("openai", True), ("groq", False)])
-async def test_how_closely_to_look_is_told_to_who_knows_it(
+async def test_image_detail_is_sent_to_vendors_that_support_it(
     vendor: Vendor, hire: Hire, fits: Fits, provider: str, knows: bool
 ) -> None:
     vendor.says(completion({"content": "ok"}))

@@ -439,7 +439,7 @@ async def test_one_tool_at_a_time_is_demanded_where_there_are_tools(
     assert "parallel_tool_calls" not in vendor.body
 
 
-async def test_how_closely_to_look_is_told(vendor: Vendor, ada: Worker, fits: Fits) -> None:
+async def test_image_detail_is_sent(vendor: Vendor, ada: Worker, fits: Fits) -> None:
     vendor.says(response(message(words("ok"))))
     pictures = (Image(url="https://a.org/b", detail="low"), Image(url="https://a.org/c"))
     await ada.reply(Request((Message("user", pictures),)))

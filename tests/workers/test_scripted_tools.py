@@ -41,7 +41,7 @@ async def test_an_offered_tool_is_called_with_arguments_that_fit_it() -> None:
     assert json.loads(call.arguments) == {"city": "Paris", "unit": "celsius", "days": 1}
 
 
-async def test_what_the_tool_said_is_in_the_answer() -> None:
+async def test_the_tool_result_is_in_the_answer() -> None:
     call = ToolCall("call_1", "get_weather", "{}")
     said = tuple(ToolResult(f"call_{n}", text) for n, text in enumerate(("sunny", "18 degrees")))
     turns = (*ASKED.messages, Message("assistant", (call,)), Message("tool", said))
@@ -58,7 +58,7 @@ async def test_the_choice_of_a_tool_is_obeyed(choice: str, called: str) -> None:
 
 
 @pytest.mark.parametrize("asked", [replace(ASKED, tools=()), replace(ASKED, tool_choice="none")])
-async def test_where_no_tool_may_be_called_the_script_is_said(asked: Request) -> None:
+async def test_without_tools_the_scripted_reply_is_returned(asked: Request) -> None:
     assert (await worker(**OPTIONS).reply(asked)).text == "hello"
     assert (await worker(reply="plain").reply(ASKED)).text == "plain"
 

@@ -146,7 +146,7 @@ async def test_a_reply_that_the_model_ends_has_stopped(
     assert whole.text.startswith(reply.text)
 
 
-async def test_a_begun_reply_is_gone_on_with_and_returned_from_its_beginning(
+async def test_a_prefilled_reply_is_continued_and_returned_whole(
     hire: Hire, directory: Path
 ) -> None:
     reply = await hire().reply(replace(QUESTION, prefill="It is 1"))
@@ -164,7 +164,7 @@ async def test_the_workers_own_system_prompt_comes_first(
     assert text.startswith("<|im_start|>system\nYou add.\n\nBe brief.<|im_end|>\n<|im_start|>user")
 
 
-async def test_a_conversation_is_told_turn_by_turn_without_what_was_thought(
+async def test_a_conversation_is_rendered_by_turn_without_thinking(
     hire: Hire, directory: Path, asked: list[Any]
 ) -> None:
     thought = Message("assistant", (Thinking("hmm", model="other"), Text("Nineteen.")))

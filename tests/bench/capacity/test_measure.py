@@ -62,7 +62,7 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     assert as_text(figures).count("| replicas | a run of three steps |") == 1
 
 
-async def test_requests_that_never_reach_the_worker_are_told_of(
+async def test_requests_that_never_reach_the_worker_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.01)

@@ -52,7 +52,7 @@ def made_of(tmp_path: Path, found: dict[str, Any]) -> str:
     return updated(PAGE.read_text("utf-8"), file)
 
 
-def test_what_was_measured_is_told_row_by_row(tmp_path: Path) -> None:
+def test_what_was_measured_is_listed_row_by_row(tmp_path: Path) -> None:
     page = made_of(tmp_path, document())
     assert "| one process | a run of one step | 1 | 812 | 2.00 |  |  |  |  |  |" in page
     over = "| one replica over Postgres | a run of one step | 1 | 812 | 2.00 |"
@@ -77,7 +77,7 @@ def test_the_model_is_checked_by_what_several_replicas_took(tmp_path: Path) -> N
     assert "at 812 a second, 3 replicas took 2.03 cores (the model: 1.62)" in page
 
 
-def test_without_postgres_nothing_is_said_of_many_machines(tmp_path: Path) -> None:
+def test_without_postgres_the_page_has_no_figures_for_replicas(tmp_path: Path) -> None:
     rows = document()["rows"][:1]
     page = made_of(tmp_path, document(rows=rows, commits_per_second=None))
     assert "Without Postgres, several machines were not measured." in page

@@ -59,13 +59,13 @@ def test_a_run_that_is_missing_or_kept_in_part_is_lost() -> None:
     assert is_lost(run, replace(run, answer="43"))
 
 
-def test_a_run_of_which_something_else_was_told_is_lost() -> None:
+def test_a_run_whose_stream_differed_from_its_answer_is_lost() -> None:
     run = a_run(a_call())
     assert is_lost(run, run, streamed="4")
 
 
 @pytest.mark.parametrize("status", ["running", "interrupted", "waiting"])
-def test_a_run_that_goes_on_has_not_ended(status: str) -> None:
+def test_a_run_in_progress_has_not_ended(status: str) -> None:
     assert not has_ended(replace(a_run(), status=status))  # type: ignore[arg-type]
 
 

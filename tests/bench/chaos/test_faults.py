@@ -54,13 +54,13 @@ async def test_usage_that_is_changed_between_worker_and_record_is_found(
     assert (await measure_faults(2, seed=3)).usage_mismatch == 2
 
 
-def test_the_same_seed_wants_the_same_runs() -> None:
+def test_the_same_seed_plans_the_same_runs() -> None:
     assert [planned_run(n, 1) for n in range(9)] == [planned_run(n, 1) for n in range(9)]
     assert {planned_run(n, 1).streams for n in range(9)} == {True, False}
     assert any(planned_run(n, 1).budget.calls for n in range(99))
 
 
-async def test_a_witness_notes_what_each_call_came_to() -> None:
+async def test_a_recorder_notes_the_usage_of_each_call() -> None:
     calls: list[Billed] = []
     CALLS.set(calls)
     lines: list[Reply | WorkerError] = [Reply("yes", USED), RateLimited("later"), BadReply("what?")]

@@ -17,7 +17,7 @@ def test_what_a_fuzzer_found_breaks_the_promise(monkeypatch: pytest.MonkeyPatch)
     assert not row.holds
 
 
-def test_a_campaign_that_was_cut_short_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_that_was_cut_short_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     half = FuzzRow(inputs=10, seconds=1.0)
     monkeypatch.setattr(fuzzing, "fuzz_plans", lambda *_: half)
     monkeypatch.setattr(fuzzing, "fuzz_bodies", lambda *_: half)

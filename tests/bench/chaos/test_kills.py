@@ -73,14 +73,14 @@ def test_a_step_on_record_that_is_asked_again_is_counted() -> None:
     assert row.repeated_steps == 1
 
 
-def test_a_question_without_a_run_is_lost_and_one_with_two_is_told() -> None:
+def test_a_question_without_a_run_is_lost_and_one_with_two_is_reported() -> None:
     asked = CallCounts({}, {}, {})
     assert judged(1, {}, asked, Kills(), 1.0).lost == 1
     twice = judged(1, {MARK: [a_run("step-0")] * 2}, asked, Kills(), 1.0)
     assert twice.broken == ("1 questions have more than one run",)
 
 
-def test_a_run_that_still_goes_on_at_the_end_is_stuck() -> None:
+def test_a_run_still_in_progress_at_the_end_is_stuck() -> None:
     left = replace(a_run("step-0"), status="running", answer=None)
     assert judged(1, {MARK: [left]}, CallCounts({}, {}, {}), Kills(), 1.0).stuck == 1
 

@@ -88,7 +88,7 @@ def test_a_part_that_cannot_be_tried_here_breaks_no_promise_and_says_what_it_nee
     assert document["parts"][0]["not_tried"].startswith("needs the extra postgres (")
 
 
-def test_all_that_a_part_lacks_is_told_at_once(
+def test_everything_that_a_part_lacks_is_listed_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lack(monkeypatch)

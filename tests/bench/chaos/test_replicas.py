@@ -73,11 +73,11 @@ def test_a_question_without_an_end_is_stuck_and_one_that_was_refused_is_not() ->
     assert refused.holds
 
 
-def test_a_question_that_was_run_twice_is_told() -> None:
+def test_a_question_that_was_run_twice_is_reported() -> None:
     assert "1 questions have more than one run" in judged(kept=[a_run(), a_run()]).broken
 
 
-def test_a_run_that_nobody_ended_or_took_up_is_told() -> None:
+def test_a_run_that_was_never_ended_or_taken_over_is_reported() -> None:
     left = judged(kept=[a_run("running", None)], kills=Kills(abandoned=1))
     assert left.broken == ("1 runs of the store did not end", "1 runs were not taken up in time")
 
@@ -173,7 +173,7 @@ async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_
     assert (ended.answer, ended.tries, ended.is_stuck) == ("42", 4, False)
 
 
-async def test_a_client_whose_key_has_no_money_left_is_refused_and_not_stuck(
+async def test_a_client_with_a_spent_key_is_refused_and_not_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def post(*_: object) -> Response:

@@ -111,7 +111,7 @@ def test_the_slope_is_of_ten_thousand_runs() -> None:
     assert slope(over_time("objects", 7, every=20_000), "objects") == pytest.approx(3.5)
 
 
-async def test_a_database_that_somebody_holds_is_locked(tmp_path: Path) -> None:
+async def test_a_database_with_an_open_transaction_counts_as_locked(tmp_path: Path) -> None:
     database = tmp_path / "runs.db"
     holder = sqlite3.connect(database, isolation_level=None)
     try:

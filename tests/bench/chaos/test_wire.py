@@ -110,7 +110,7 @@ async def test_every_fault_of_the_upstream_is_seen_as_one_by_a_plain_client(stre
     assert {"reset", "truncated", "malformed_json", "server_error"} <= seen
 
 
-async def test_whoever_shows_what_they_have_of_the_answer_gets_the_rest() -> None:
+async def test_a_request_with_a_partial_answer_gets_the_rest() -> None:
     async with chaos_upstream(UpstreamOptions()) as port:
         begun = ANSWER[:9]
         messages = [

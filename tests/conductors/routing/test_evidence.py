@@ -66,7 +66,7 @@ def test_a_worker_of_unknown_cost_is_named(tmp_path: Path) -> None:
         log.reward_table()
 
 
-def test_costs_can_be_said_as_the_error_advises(tmp_path: Path) -> None:
+def test_costs_can_be_given_as_the_error_advises(tmp_path: Path) -> None:
     log = written(tmp_path, line("one", "small", 1), line("one", "large", 1, cost=9.0))
     with pytest.raises(ConfigError) as refused:
         read_log([log]).reward_table()

@@ -304,7 +304,7 @@ def test_what_a_worker_costs_can_be_nothing() -> None:
     assert free.decide(PLAYS[0], POOL, 0.0).worker == "dear"
 
 
-def test_a_worker_whose_model_the_log_did_not_say_is_known_by_its_name() -> None:
+def test_a_worker_without_a_logged_model_is_known_by_its_name() -> None:
     router = small_router()
     unsaid = replace(router, workers=tuple(replace(known, model="") for known in router.workers))
     unsaid.check(POOL)

@@ -34,7 +34,7 @@ def test_a_text_without_words_has_a_score_too() -> None:
     assert np.isfinite(WordScores.fit(COUNTED, REWARDS).score(TokenCounts.of(["", "zzz"]))).all()
 
 
-def test_a_neighbourhood_tells_what_is_earned_in_it() -> None:
+def test_a_neighbourhood_predicts_the_reward_in_it() -> None:
     vectors = HashedEncoder.fit(TEXTS).encode(TEXTS)
     sums, *_, plays = NeighbourScores.fit(vectors, REWARDS).score(vectors[:8])
     assert sums[0] > 0.2
@@ -109,7 +109,7 @@ def test_a_capitalized_name_differs_from_the_same_word() -> None:
     assert name[0] > word[0]
 
 
-def test_the_sharpness_is_what_tells_questions_best() -> None:
+def test_the_chosen_sharpness_separates_questions_best() -> None:
     """Two kinds of question that lie so near to each other that a dull eye takes them for one."""
     rng = np.random.default_rng(0)
     kinds = np.array([[1.0, 0.3], [1.0, -0.3]])[np.arange(400) % 2]

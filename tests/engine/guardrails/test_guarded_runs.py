@@ -580,7 +580,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
     assert MAIL not in json.dumps(dump(again))
 
 
-async def test_a_run_whose_question_was_blocked_cannot_be_resumed() -> None:
+async def test_a_run_with_a_blocked_question_cannot_be_resumed() -> None:
     guarded = runner(Planner(ONE), Actor("a"), guardrails=[Guardrail("no", says(Block("no")))])
     run = await guarded.run("why?")
     with pytest.raises(ConfigError, match="was blocked by the guardrail 'no', and stays so"):
@@ -600,7 +600,7 @@ async def test_a_run_that_was_blocked_cannot_be_resumed_whatever_is_in_force_now
             await runner(Planner(TWO), *workers, guardrails=guardrails).resume(load(dump(run)))
 
 
-async def test_a_run_goes_on_only_under_every_guardrail_that_it_began_under() -> None:
+async def test_a_run_continues_only_under_every_guardrail_that_it_began_under() -> None:
     fails = [True]
     workers = (
         Actor("a"),
@@ -677,7 +677,7 @@ async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> 
     assert run.spent.calls == 2
 
 
-async def test_a_run_that_goes_on_is_guarded_and_pays_nothing_twice() -> None:
+async def test_a_run_in_progress_is_guarded_and_pays_nothing_twice() -> None:
     judge = Actor("judge", lambda _: "fine")
 
     def look(checked: GuardrailInput) -> Verdict:
@@ -768,7 +768,7 @@ async def test_the_askers_tool_calls_have_restored_values() -> None:
         assert "bob@" not in repr(kept)
 
 
-async def test_a_run_that_goes_on_elsewhere_has_marks_where_values_were() -> None:
+async def test_a_run_that_continues_elsewhere_has_marks_where_values_were() -> None:
     def act(request: Request) -> Reply:
         if request.messages[-1].role == "tool":
             return Reply("to [e-mail 1] and [e-mail 2]", Usage(1, 1, 0, 0, 0))

@@ -32,7 +32,7 @@ mixture = mixture_of_agents(DRAWN, "system")
 QUESTION = "What is six times seven?"
 
 
-async def test_a_single_worker_is_asked_the_bare_question_and_nobody_else_anything() -> None:
+async def test_single_calls_one_worker_with_the_bare_question() -> None:
     workers = [ScriptedWorker("chosen", "42"), ScriptedWorker("other", "41")]
     run = await single_worker("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
     assert (run.answer, run.status, run.conductor) == ("42", "answered", "single:chosen")
@@ -74,13 +74,13 @@ async def test_the_most_frequent_answer_wins_however_it_is_written() -> None:
     assert run.answer == "Forty two."
 
 
-async def test_who_does_not_know_does_not_vote() -> None:
+async def test_an_unsure_answer_does_not_vote() -> None:
     workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate([UNSURE, UNSURE, "42"])]
     run = await majority_vote(case_of(QUESTION, "42", workers), stage_of(workers))
     assert run.answer == "42"
 
 
-async def test_where_nobody_knows_the_answer_is_that() -> None:
+async def test_without_any_vote_the_answer_is_unsure() -> None:
     workers = [ScriptedWorker(f"w{n}", UNSURE) for n in range(2)]
     run = await majority_vote(case_of(QUESTION, "42", workers), stage_of(workers))
     assert run.answer == UNSURE
@@ -218,13 +218,13 @@ async def test_nothing_is_chosen_where_all_answers_are_the_same() -> None:
     assert (run.answer, worker.calls) == ("42", 3)
 
 
-async def test_who_never_answers_has_no_best_answer() -> None:
+async def test_a_worker_without_answers_has_no_best_answer() -> None:
     worker = ScriptedWorker("ann", Unavailable("gone"))
     run = await best_of_n("ann", 2)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert (run.answer, run.status) == (None, "failed")
 
 
-async def test_a_mixture_goes_on_without_a_proposer_that_fails() -> None:
+async def test_a_mixture_continues_without_a_proposer_that_fails() -> None:
     workers = [ScriptedWorker("ann", Unavailable("gone")), ScriptedWorker("ben", "42")]
     cases = [case_of(f"{n}?", "", workers) for n in range(8)]
     runs = [await mixture(case, stage_of(workers)) for case in cases]

@@ -60,7 +60,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         load_function("nothing")
 
 
-def test_a_file_that_breaks_is_told(tmp_path: Path) -> None:
+def test_a_file_that_breaks_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("raise RuntimeError('not today')\n")
     with pytest.raises(UsageError, match="RuntimeError: not today"):

@@ -64,7 +64,7 @@ def test_these_are_refused_before_anyone_is_asked(
         check_strategy(name, SETUP, CASES)
 
 
-def test_a_router_without_its_file_is_told_how_to_make_one(tmp_path: Path) -> None:
+def test_a_router_without_its_file_is_an_error_that_says_how_to_train_one(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     with pytest.raises(ConfigError, match="podium train router"):
         check_strategy(f"router:{tmp_path / 'none.json'}", SETUP, CASES)

@@ -61,7 +61,7 @@ def test_an_invalid_quality_bias_is_refused(tmp_path: Path, quality_bias: str) -
         check_strategy(name, setup_of(cast), [])
 
 
-def test_a_file_whose_own_name_has_an_at_is_a_file(tmp_path: Path) -> None:
+def test_a_file_name_may_contain_an_at_sign(tmp_path: Path) -> None:
     path = tmp_path / "router@home"
     small_router().save(path)
     assert parse_router_name(f"router:{path}") == (path, None)
@@ -73,7 +73,7 @@ def test_a_quality_bias_without_a_file_is_refused() -> None:
         check_strategy("router:@0.5", setup_of(POOL), [])
 
 
-def test_a_name_that_no_file_can_have_is_told() -> None:
+def test_a_name_that_no_file_can_have_is_reported() -> None:
     name = "r" * 5000
     assert parse_router_name(f"router:{name}@0.5") == (Path(name), 0.5)
     with pytest.raises(ConfigError, match="File name too long"):

@@ -62,7 +62,7 @@ def test_an_earlier_result_among_literals_is_as_often_the_answer_as_not() -> Non
     assert 100 < wins < 220
 
 
-def test_a_signature_tells_operations_arguments_and_order_apart() -> None:
+def test_signatures_differ_by_operations_arguments_and_order() -> None:
     def operation(name: str, one: int, other: int) -> Operation:
         return Operation(SKILLS[name], (number(one), number(other)), (None, None), number(0))
 

@@ -83,7 +83,7 @@ def test_no_perfect_worker_can_do_the_step_of_another_family(etudes: list[Etude]
             assert others == {UNSURE}, step.subtask
 
 
-def test_a_step_and_the_one_it_goes_on_from_are_of_different_families(
+def test_a_step_and_the_one_it_continues_from_are_of_different_families(
     etudes: list[Etude],
 ) -> None:
     for etude in etudes:

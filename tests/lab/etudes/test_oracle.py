@@ -74,7 +74,7 @@ def test_words_of_a_visible_step_stand_for_its_result() -> None:
     assert oracle_reply("arithmetic", message(subtask, *shown)) == "40"
 
 
-def test_nobody_goes_on_from_what_was_not_known() -> None:
+def test_no_step_continues_from_an_unknown_result() -> None:
     shown = (("double 4", "8"), ("halve the number 12", UNSURE))
     assert oracle_reply("arithmetic", message("add 5 to it", shown[1])) == UNSURE
     assert oracle_reply("arithmetic", message("add 5 to it", *shown)) == UNSURE

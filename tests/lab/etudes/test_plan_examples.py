@@ -43,7 +43,7 @@ def test_every_opening_is_well_formed(sample: list[PlanExample]) -> None:
         workflow_of(opening).check(opening.context.pool.names)
 
 
-def test_plans_say_nothing_of_who_can_do_what() -> None:
+def test_plans_reveal_nothing_about_skills() -> None:
     steps = [
         step
         for opening in examples(8, 1500, drop=0.0, true_clauses=1.0)
@@ -97,7 +97,7 @@ def test_random_access_is_always_valid(length: int) -> None:
     assert len({workflow.shape for workflow in workflows}) >= min(length, 3)
 
 
-def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> None:
+def test_an_assigned_question_names_the_workers_and_the_plan_obeys() -> None:
     in_the_pools_words = steps = 0
     for opening in examples(9, 400, assigned_share=1.0, everyday_share=0.0):
         assert opening.is_assigned

@@ -205,7 +205,7 @@ def test_second_plans_come_in_every_form(taught: list[PlanExample]) -> None:
     assert len({first.workflow.shape for first in firsts if first.workflow}) > 3
 
 
-def test_second_plans_say_nothing_of_who_can_do_what() -> None:
+def test_second_plans_reveal_nothing_about_skills() -> None:
     sample = islice(
         make_second_round_examples(5, ExampleSettings(accepted_share=0.0, drop=0.0)), 600
     )

@@ -47,7 +47,7 @@ def test_the_question_is_what_is_asked(sample: list[TrainingContext]) -> None:
             assert asked in everyday_questions("train")
 
 
-def test_who_is_needed_is_in_the_pool(sample: list[TrainingContext]) -> None:
+def test_needed_workers_are_in_the_pool(sample: list[TrainingContext]) -> None:
     for asked, context in sample:
         needed = set(asked.families) if isinstance(asked, Etude) else {GENERALIST}
         assert needed <= set(context.pool.names)

@@ -55,7 +55,7 @@ def test_training_knows_hundreds_of_descriptions_of_a_specialist(family: str) ->
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_put_together_tells_more_than_half_of_what_a_specialist_does(family: str) -> None:
+def test_a_composed_description_names_more_than_half_of_the_skills(family: str) -> None:
     parts = read_table("trades.toml")[family]["parts"]
     lines = descriptions(family, "train")[-300:]
     told = [sum(any(way in line for way in ways) for ways in parts) for line in lines]

@@ -26,7 +26,7 @@ async def test_it_forgets_about_its_share_of_what_it_is_asked() -> None:
     assert 0.15 < replies.count(UNSURE) / 1000 < 0.25
 
 
-async def test_the_same_request_always_comes_to_the_same() -> None:
+async def test_the_same_request_always_gives_the_same() -> None:
     for n in range(20):
         one, other = flaky(0.5), flaky(0.5)
         assert await one.reply(request(f"halve {n}")) == await other.reply(request(f"halve {n}"))

@@ -133,7 +133,7 @@ def test_recursion_is_measured_on_the_flaky_pool(document: dict[str, Any]) -> No
     assert document["recursion_accept_right"]["value"] == 1.0
 
 
-def test_what_training_took_is_told_and_held_against_its_bars(document: dict[str, Any]) -> None:
+def test_what_training_took_is_reported_and_held_against_its_bars(document: dict[str, Any]) -> None:
     assert (document["train_minutes"], document["rollouts_per_second"]) == (12.5, 140.0)
     assert bar(document, "train_minutes")["met"] is True
     assert bar(document, "rollouts_per_second")["met"] is False
@@ -156,7 +156,7 @@ def test_acceptance_is_not_judged_where_no_first_answer_was_right(measured: Etud
     assert bar(document, "recursion_accept_right")["met"] is None
 
 
-def test_every_lead_is_told_with_its_interval(document: dict[str, Any]) -> None:
+def test_every_lead_is_reported_with_its_interval(document: dict[str, Any]) -> None:
     for name in ("best-single", "moa", "reflection", "majority", "random", "baseline-conductor"):
         lead = document["leads"][name]
         assert lead["low"] <= lead["value"] <= lead["high"], name

@@ -67,7 +67,7 @@ def test_every_learner_has_a_row_between_the_conductor_and_the_best_worker(
     assert str(tmp_path) not in json.dumps(document)
 
 
-def test_each_row_tells_what_learning_took(table: EvolvedTable) -> None:
+def test_each_row_reports_what_learning_took(table: EvolvedTable) -> None:
     conductor, first, other, best = table.document()["rows"]
     took = ("train_minutes", "parameters_trained", "evaluations")
     assert [conductor[key] for key in took] == [15.5, 4_884_480, 111_616]

@@ -103,7 +103,7 @@ def evolved(base: Path, directory: Path, *overrides: str) -> Recipe:
 # ---- learning
 
 
-def test_who_is_right_is_chosen_more_often(base: Path, tmp_path: Path) -> None:
+def test_the_search_prefers_right_workers(base: Path, tmp_path: Path) -> None:
     recipe = bandit(base, tmp_path)
     evolve.train(recipe)
     accuracy = [line["accuracy"] for line in metrics(recipe)]
@@ -113,7 +113,9 @@ def test_who_is_right_is_chosen_more_often(base: Path, tmp_path: Path) -> None:
     assert metrics(recipe)[-1]["worker/one"] > 0.9
 
 
-def test_a_training_leaves_a_coordinator_and_tells_what_it_took(base: Path, tmp_path: Path) -> None:
+def test_a_training_leaves_a_coordinator_and_reports_what_it_took(
+    base: Path, tmp_path: Path
+) -> None:
     recipe = evolved(base, tmp_path, "run.eval_every=2", "run.eval_tasks=4")
     about = found(recipe).described
     assert (about.workers, about.roles) == (ROLES, ("thinker", "worker", "verifier"))
@@ -126,7 +128,7 @@ def test_a_training_leaves_a_coordinator_and_tells_what_it_took(base: Path, tmp_
     assert held_out["held_out/rollouts"] == 4
 
 
-def test_the_same_seed_comes_to_the_same_end(base: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_end(base: Path, tmp_path: Path) -> None:
     one, again = evolved(base, tmp_path / "one"), evolved(base, tmp_path / "again")
     other = evolved(base, tmp_path / "other", "run.seed=-1")
     assert metrics(one) == metrics(again)
@@ -201,7 +203,7 @@ def test_along_directions_it_learns_too(base: Path, tmp_path: Path) -> None:
     assert metrics(recipe)[-1]["worker/one"] > 0.9
 
 
-def test_a_training_goes_on_along_the_directions_that_it_began_with(
+def test_a_training_continues_along_the_directions_that_it_began_with(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = evolved(base, tmp_path, "run.minutes=1e-9", "evolve.directions=3")
@@ -220,7 +222,7 @@ def test_a_training_goes_on_along_the_directions_that_it_began_with(
 # ---- going on
 
 
-def test_a_training_that_was_killed_comes_to_the_same_end(
+def test_a_training_that_was_killed_gives_the_same_end(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = evolved(base, tmp_path / "whole", "evolve.steps=4")
@@ -243,7 +245,7 @@ def test_a_training_that_was_killed_comes_to_the_same_end(
     ]  # fmt: skip
 
 
-def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_goes_on(
+def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_continues(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ("evolve.steps=3", "run.eval_every=1", "run.eval_tasks=2")
@@ -286,9 +288,7 @@ def test_when_its_minutes_are_over_it_stops_and_can_go_on(base: Path, tmp_path: 
     assert [line["step"] for line in metrics(recipe)] == [1, 2]
 
 
-def test_a_search_that_comes_to_something_else_is_not_gone_on_with(
-    base: Path, tmp_path: Path
-) -> None:
+def test_a_search_that_diverges_is_not_resumed(base: Path, tmp_path: Path) -> None:
     recipe = evolved(base, tmp_path)
     kept = last_checkpoint(recipe.output)
     assert kept is not None
@@ -322,7 +322,7 @@ def test_a_damaged_checkpoint_is_named_with_what_to_do(tmp_path: Path, state: st
     )
 
 
-def test_without_the_damaged_checkpoint_it_goes_on_from_the_one_before(
+def test_without_the_damaged_checkpoint_it_continues_from_the_one_before(
     base: Path, tmp_path: Path
 ) -> None:
     recipe = evolved(base, tmp_path)

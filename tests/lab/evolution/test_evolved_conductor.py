@@ -74,7 +74,7 @@ async def test_the_answer_is_the_latest_workers_output_whatever_the_last_turn() 
     assert load(dump(run)) == run
 
 
-async def test_a_worker_whose_model_is_another_since_training_is_not_chosen() -> None:
+async def test_a_worker_with_another_model_than_in_training_is_not_chosen() -> None:
     trained = coordinator(models=("small", "large"))
     workers = [
         ScriptedWorker(WorkerProfile(name="ann", model="small"), "42"),
@@ -106,7 +106,7 @@ async def test_a_turn_sees_the_question_and_all_earlier_outputs() -> None:
     assert '<reply step="worker of turn 2">\n41\n</reply>' in prompt
 
 
-async def test_who_works_first_is_asked_just_the_question() -> None:
+async def test_the_first_worker_sees_only_the_question() -> None:
     run = await led(("ann", "worker"), rounds=1)
     assert run.steps[0].prompt == QUESTION
 
@@ -195,7 +195,7 @@ async def test_choices_are_drawn_where_there_is_a_generator() -> None:
     assert drawn == {"ann", "bob"}
 
 
-async def test_a_run_that_was_cut_off_goes_on_with_its_turn() -> None:
+async def test_a_run_that_was_cut_off_continues_with_its_turn() -> None:
     whole = await led(("ann", "worker"), ("bob", "verifier"))
     cut = Run(
         **{

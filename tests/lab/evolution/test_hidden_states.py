@@ -137,7 +137,7 @@ async def test_scaled_singular_values_change_the_state_as_the_formula_says(
     assert np.array_equal(await reader.read(TEXT), plain)
 
 
-async def test_scales_that_fit_no_matrix_are_told_to_who_asked_and_nobody_else(
+async def test_scales_that_fit_no_matrix_fail_only_their_own_request(
     reader: HiddenReader,
 ) -> None:
     few = reader.with_scales([QUERIES], [np.zeros(3, np.float32)])
@@ -167,7 +167,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         HiddenReader("tiny")
 
 
-async def test_a_model_is_loaded_beforehand_or_it_is_said_why_not(
+async def test_a_model_is_loaded_beforehand_or_the_error_says_why_not(
     reader: HiddenReader, tmp_path: Path
 ) -> None:
     assert reader.profile.model

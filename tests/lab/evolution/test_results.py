@@ -75,7 +75,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"directions": "few"}, "directions: expected a whole number"),
     ],
 )
-def test_a_recipe_that_is_damaged_is_told(
+def test_a_recipe_that_is_damaged_is_reported(
     tmp_path: Path, damaged: dict[str, Any], reason: str
 ) -> None:
     coordinator().save(training(tmp_path, **damaged) / "coordinator")

@@ -53,14 +53,14 @@ def test_evolution_finds_more_than_as_many_random_tries() -> None:
     assert found[0] > found[1] / 4  # both are below 0
 
 
-def test_random_search_keeps_the_best_that_it_was_told_of() -> None:
+def test_random_search_keeps_the_best_candidate() -> None:
     search = beginning("random")
     told = searched(search, 5)
     assert nearness(search.found) == max(reward for step in told for reward in step)
 
 
 @both
-def test_what_was_told_again_brings_a_search_to_where_it_was(method: Method) -> None:
+def test_replayed_rewards_restore_a_search(method: Method) -> None:
     whole = beginning(method)
     told = searched(whole, 3)
     again = beginning(method)

@@ -19,7 +19,7 @@ STATES = [
 """They have a great deal in common, differ along two axes, and never along the last."""
 
 
-def test_every_number_is_free_where_nothing_else_is_said() -> None:
+def test_every_number_is_free_by_default() -> None:
     about = described(("ann", "bob"), width=4)
     chosen = np.arange(float(about.size))
     assert SearchSpace(about).size == about.size == 5 * 4

@@ -42,7 +42,7 @@ def turn(place: int, worker: str, role: TurnRole, tokens: int | None, reply: str
     return Round(place, Workflow((step,)), (done,), role=role)
 
 
-def test_who_had_the_turns_and_in_which_roles() -> None:
+def test_diagnostics_count_turns_by_worker_and_role() -> None:
     seen = diagnose_trials(
         [
             trial(("ann", "thinker"), ("bob", "worker"), ("bob", "verifier"), accepted=True),
@@ -66,7 +66,7 @@ def test_a_verifier_accepts_in_the_last_turn_that_there_is() -> None:
     assert diagnose_trials([*ended, trial(*turns, reply="ACCEPT", accepted=True)]).accepted == 2 / 3
 
 
-def test_accuracy_is_told_by_kind() -> None:
+def test_accuracy_is_reported_by_kind() -> None:
     seen = diagnose_trials(
         [trial(("ann", "worker")), trial(("ann", "worker"), right=False, kind="two")]
     )
@@ -84,7 +84,7 @@ def test_a_workers_fault_is_neither_right_nor_wrong() -> None:
     assert "accuracy" not in lost.as_metrics()
 
 
-def test_tokens_that_nobody_told_are_unknown() -> None:
+def test_unreported_tokens_are_unknown() -> None:
     seen = diagnose_trials([trial(("ann", "worker")), trial(("ann", "worker"), tokens=None)])
     assert seen.tokens is None
 

@@ -101,7 +101,7 @@ async def test_a_transcript_is_read_once_for_all_candidates() -> None:
     assert sorted(plain.texts) == [question, f"{question}worker: 4\n", f"{question}worker: 5\n"]
 
 
-async def test_a_run_in_which_a_worker_failed_says_nothing_about_who_led_it() -> None:
+async def test_a_run_with_a_worker_fault_is_not_graded() -> None:
     def refuses(request: object) -> Exception:
         return RequestRefused("no such model")
 

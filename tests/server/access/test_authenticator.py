@@ -36,7 +36,7 @@ async def refused(server: Server, token: str | None, address: str = "") -> ApiEr
     return refusal.value
 
 
-async def test_who_has_a_key_is_let_in_as_its_rules_say(server: Server) -> None:
+async def test_a_key_is_authenticated_with_its_rules(server: Server) -> None:
     rules = Rules(
         scopes=frozenset({"ask"}),
         tiers=frozenset({"mini"}),
@@ -58,7 +58,7 @@ async def test_who_has_a_key_is_let_in_as_its_rules_say(server: Server) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "", "sk-other", "pk_0123_guessed"])
-async def test_without_a_key_of_ours_nobody_is_let_in(server: Server, token: str | None) -> None:
+async def test_an_unknown_key_is_refused(server: Server, token: str | None) -> None:
     refusal = await refused(server, token)
     assert (refusal.reason, refusal.status) == ("unauthenticated", 401)
 
@@ -100,7 +100,7 @@ async def test_a_key_is_looked_up_once_in_a_few_seconds_however_many_come(server
     assert server.keys.looked_up == 2
 
 
-async def test_a_store_that_fails_lets_nobody_in_and_says_when_to_come_back(
+async def test_a_failing_store_refuses_with_a_retry_after(
     server: Server,
 ) -> None:
     token = await server.token()
@@ -112,7 +112,7 @@ async def test_a_store_that_fails_lets_nobody_in_and_says_when_to_come_back(
     await server.access.authenticate(token)
 
 
-async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
+async def test_guessed_keys_neither_load_the_store_nor_block_known_keys(
     server: Server,
 ) -> None:
     token = await server.token()
@@ -128,7 +128,7 @@ async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
     await server.access.authenticate(token)
 
 
-async def test_strangers_who_guess_do_not_keep_a_run_that_was_cut_off_from_going_on(
+async def test_guessed_keys_do_not_keep_an_interrupted_run_from_resuming(
     server: Server, make_run: Callable[..., Run]
 ) -> None:
     owner, key = await server.token(), (await server.keys.keys())[0]
@@ -226,7 +226,7 @@ async def begin(server: Server, visitor_token: str, tokens: int = 0) -> Reason |
     return None
 
 
-async def test_too_many_requests_are_told_when_to_come_back(server: Server) -> None:
+async def test_too_many_requests_get_a_retry_after(server: Server) -> None:
     token = await server.token(Rules(requests_per_minute=2))
     assert [await begin(server, token) for _ in range(3)] == [None, None, "rate_limited"]
     principal = await server.access.authenticate(token)
@@ -264,7 +264,7 @@ async def test_a_request_that_is_refused_takes_nothing(server: Server) -> None:
         (Rules(in_total=Allowance(tokens=100)), None),
     ],
 )
-async def test_a_spent_budget_is_told_apart_from_haste_and_begins_anew(
+async def test_a_spent_budget_is_distinguished_from_a_rate_limit_and_resets(
     server: Server, rules: Rules, renewed: float | None
 ) -> None:
     token = await server.token(rules)

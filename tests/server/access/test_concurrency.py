@@ -8,7 +8,7 @@ from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.api_error import ApiError
 
 
-async def test_who_comes_first_is_served_first() -> None:
+async def test_requests_are_served_in_order() -> None:
     limiter = ConcurrencyLimiter(in_flight=1, queue=2)
     await limiter.acquire()
     served: list[str] = []
@@ -27,7 +27,7 @@ async def test_who_comes_first_is_served_first() -> None:
     assert limiter.in_flight == 0
 
 
-async def test_beyond_the_queue_a_request_is_told_when_to_come_back() -> None:
+async def test_beyond_the_queue_a_request_gets_a_retry_after() -> None:
     limiter = ConcurrencyLimiter(in_flight=1, queue=0)
     await limiter.acquire()
     with pytest.raises(ApiError) as refused:
@@ -62,7 +62,7 @@ async def test_a_place_that_comes_as_its_taker_gives_up_is_not_lost() -> None:
     await limiter.acquire()
 
 
-async def test_closing_refuses_what_is_new_and_waits_for_what_goes_on() -> None:
+async def test_closing_refuses_what_is_new_and_waits_for_what_is_in_progress() -> None:
     limiter = ConcurrencyLimiter(in_flight=2, queue=2)
     await limiter.acquire()
     closing = asyncio.create_task(limiter.close(10))
@@ -79,7 +79,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
     assert not await limiter.close(0.001)
 
 
-async def test_closing_does_not_wait_for_who_gave_up_waiting() -> None:
+async def test_closing_does_not_wait_for_cancelled_requests() -> None:
     limiter = ConcurrencyLimiter(in_flight=1, queue=1)
     await limiter.acquire()
     waiting = asyncio.create_task(limiter.acquire())

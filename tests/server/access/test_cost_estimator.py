@@ -8,21 +8,21 @@ from podium.server.access.usage import CostEstimator, highest_input_price
 from podium.store.quotas import Amount
 
 
-def test_a_request_is_taken_to_come_to_what_those_before_it_did() -> None:
+def test_a_request_is_estimated_from_earlier_ones() -> None:
     estimator = CostEstimator(highest_price=0.001)
     estimator.learn("podium", Amount(0.5, 1000))
     assert estimator.estimate("podium", 3) == Amount(0.5, 1000)
     assert estimator.estimate("podium-mini", 3) == Amount(0.003, 3)
 
 
-def test_a_request_is_taken_to_come_to_no_less_than_reading_it() -> None:
+def test_a_request_is_estimated_at_no_less_than_its_input() -> None:
     estimator = CostEstimator(highest_price=0.001)
     assert estimator.estimate("podium", 2000) == Amount(2.0, 2000)
     estimator.learn("podium", Amount(0.5, 1000))
     assert estimator.estimate("podium", 2000) == Amount(2.0, 2000)
 
 
-def test_a_short_question_does_not_make_a_long_one_seem_dearer_than_it_is() -> None:
+def test_a_short_question_does_not_make_a_long_one_seem_more_expensive() -> None:
     estimator = CostEstimator(highest_price=0.000001)
     estimator.learn("podium", Amount(0.5, 1000))
     assert estimator.estimate("podium", 100_000).usd == 0.5
@@ -38,7 +38,7 @@ def test_experience_follows_what_happens_now() -> None:
     assert estimate.tokens == pytest.approx(100, rel=0.05)
 
 
-def test_the_dearest_price_is_what_reading_a_token_costs_at_most() -> None:
+def test_the_highest_price_is_what_reading_a_token_costs_at_most() -> None:
     cheap = WorkerProfile(name="cheap", price=Price(input=1.0, output=9.0))
     dear = WorkerProfile(name="dear", price=Price(input=3.0, output=4.0))
     assert highest_input_price(

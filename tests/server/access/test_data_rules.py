@@ -79,7 +79,7 @@ def nested(run: Run) -> list[Run]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_no_step_of_any_round_or_nested_run_is_given_to_who_is_excluded(
+async def test_no_step_of_any_round_or_nested_run_goes_to_an_excluded_worker(
     tmp_path: Path, seed: int
 ) -> None:
     actors = cast()
@@ -114,9 +114,7 @@ async def test_without_the_rule_the_same_runs_do_ask_them_and_nest(tmp_path: Pat
 
 
 @pytest.mark.parametrize("wanted", FORBIDDEN)
-async def test_a_plan_that_names_who_is_excluded_is_not_carried_out(
-    tmp_path: Path, wanted: str
-) -> None:
+async def test_a_plan_with_an_excluded_worker_is_not_executed(tmp_path: Path, wanted: str) -> None:
     actors = cast()
     async with served_to(EXCLUDING, [*actors.values()], Insisting(wanted), tmp_path) as (served, _):
         response = await served.ask("Why?", model="podium-ultra")
@@ -124,7 +122,7 @@ async def test_a_plan_that_names_who_is_excluded_is_not_carried_out(
     assert actors[wanted].calls == 0
 
 
-async def test_nobody_falls_back_on_who_is_excluded(tmp_path: Path) -> None:
+async def test_an_excluded_worker_is_no_fallback(tmp_path: Path) -> None:
     actors = cast(failing=True)
     async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
         response = await served.ask("Why?", model="podium-ultra")
@@ -142,7 +140,7 @@ async def test_a_planner_that_is_excluded_does_not_read_the_question(tmp_path: P
 
 
 @pytest.mark.parametrize("wanted", FORBIDDEN)
-async def test_who_is_excluded_is_not_called_by_name_either(tmp_path: Path, wanted: str) -> None:
+async def test_an_excluded_worker_cannot_be_called_by_name(tmp_path: Path, wanted: str) -> None:
     actors = cast()
     async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
         response = await served.ask("Why?", model=wanted)

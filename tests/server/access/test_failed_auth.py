@@ -16,7 +16,7 @@ def test_each_address_has_its_own_count_which_passes_with_time() -> None:
     assert counted.wait("1.2.3.4", 60.0) == 0
 
 
-def test_who_was_quiet_for_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recent_entry_is_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticator, "MAX_ADDRESSES", 2)
     counted = FailedAuthLimiter()
     for address in ("a", "b", "a", "c"):

@@ -152,7 +152,7 @@ async def test_each_name_is_looked_up_once_and_an_address_in_figures_never(
     assert asked == ["a.example.org"]
 
 
-async def test_a_name_that_nobody_answers_for_in_time_is_refused(
+async def test_a_name_without_a_timely_answer_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released = threading.Event()

@@ -72,9 +72,7 @@ def test_the_tightest_cap_is_the_one_that_is_named() -> None:
     )
 
 
-async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_there_are_none() -> (
-    None
-):
+async def test_a_run_waits_for_other_calls_of_its_key_and_wakes_when_there_are_none() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     first, second = (Ledger(Budget(), account=budget.reserve(Amount())) for _ in range(2))
     held = first.reserve(DEAR, ASK)
@@ -89,7 +87,7 @@ async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_the
         second.reserve(DEAR, ASK)
 
 
-def test_a_run_whose_own_budget_is_spent_does_not_wait_for_others() -> None:
+def test_a_run_with_a_spent_budget_does_not_wait_for_others() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     other = Ledger(Budget(), account=budget.reserve(Amount()))
     assert other.reserve(DEAR, replace(ASK, max_tokens=100)) is not None

@@ -70,7 +70,7 @@ async def test_tokens_that_were_guessed_wrongly_are_put_right_for_all(
         assert await wait(other, replicas, 10) is None
 
 
-async def test_a_database_whose_clock_is_set_back_gives_nothing_away(
+async def test_a_database_clock_that_is_set_back_grants_no_quota(
     place: str, time: DatabaseTime
 ) -> None:
     async with replicas_of(place, Rules(requests_per_minute=1), 2) as replicas:

@@ -96,7 +96,7 @@ def test_a_form_of_a_browser_is_refused() -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example:7755", "127.0.0.1.nip.io", "LOCALHOST.evil.org", "[x"]
 )
-def test_without_keys_a_name_that_could_be_anybodys_is_refused_on_loopback(host: str) -> None:
+def test_without_keys_an_ambiguous_host_is_refused_on_loopback(host: str) -> None:
     assert is_refused({"host": host}, method="GET")
     assert not is_refused({"host": host}, KEYED, "GET")
     assert not is_refused({"host": host}, ServerSettings(host="0.0.0.0"), "GET")

@@ -134,7 +134,7 @@ async def test_what_a_key_does_not_allow_is_403(tmp_path: Path, rules: Rules, mo
     assert solo.calls == 0
 
 
-async def test_what_was_used_is_written_by_model_and_is_what_the_worker_said(
+async def test_usage_is_written_by_model_as_the_worker_reported_it(
     tmp_path: Path,
 ) -> None:
     async with served_to(Rules(), [worker()], None, tmp_path) as (served, store):
@@ -149,7 +149,7 @@ async def test_what_was_used_is_written_by_model_and_is_what_the_worker_said(
     assert rows["solo"].unknown_cost == 0
 
 
-async def test_a_request_that_comes_to_nothing_gives_its_hold_back(tmp_path: Path) -> None:
+async def test_a_request_that_fails_gives_its_hold_back(tmp_path: Path) -> None:
     rules = Rules(per_day=Allowance(tokens=1000))
     async with served_to(rules, [worker()], None, tmp_path) as (served, store):
         for _ in range(5):
@@ -192,7 +192,7 @@ async def test_a_workflow_of_ones_own_gets_round_nothing_that_a_key_forbids(
     assert solo.calls == 0
 
 
-async def test_who_may_give_workflows_gives_them_over_the_workers_that_are_allowed(
+async def test_a_callers_workflow_may_use_only_allowed_workers(
     tmp_path: Path,
 ) -> None:
     rules = Rules(scopes=frozenset({"ask", "workflow"}), workers=frozenset({"solo"}))
@@ -209,8 +209,6 @@ async def test_who_may_give_workflows_gives_them_over_the_workers_that_are_allow
         (Rules(scopes=frozenset({"admin"})), 200),
     ],
 )
-async def test_the_numbers_of_the_server_are_for_who_runs_it(
-    tmp_path: Path, rules: Rules, status: int
-) -> None:
+async def test_metrics_are_for_the_operator(tmp_path: Path, rules: Rules, status: int) -> None:
     async with served_to(rules, [worker()], None, tmp_path) as (served, _):
         assert (await served.client.get("/metrics")).status_code == status

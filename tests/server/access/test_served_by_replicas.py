@@ -133,7 +133,7 @@ async def test_a_cap_holds_for_all_that_run_at_once_on_two_servers(place: str, m
 
 
 @pytest.mark.parametrize("store", [True, False])
-async def test_a_run_that_waits_on_one_server_and_goes_on_at_another_is_charged_once(
+async def test_a_run_that_waits_on_one_server_and_continues_at_another_is_charged_once(
     place: str, store: bool
 ) -> None:
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]

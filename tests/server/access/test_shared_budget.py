@@ -124,7 +124,7 @@ async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged
         assert await replicas.charged() == Amount(0.05, 100)
 
 
-async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_ended_it(
+async def test_a_run_of_a_killed_replica_counts_until_its_new_owner_ended_it(
     place: str, make_run: Callable[..., Run]
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
@@ -160,7 +160,7 @@ async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_e
         assert await replicas.charged() == Amount(0.75, 45)
 
 
-async def test_a_request_that_goes_on_with_a_run_that_was_cut_off_lets_nobody_forget_what_it_used(
+async def test_resuming_an_interrupted_run_keeps_its_earlier_usage(
     place: str, make_run: Callable[..., Run]
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
@@ -179,7 +179,7 @@ async def test_a_request_that_goes_on_with_a_run_that_was_cut_off_lets_nobody_fo
             await hold_of(principal, 500)
 
 
-async def test_a_run_whose_key_was_revoked_is_not_gone_on_with(
+async def test_a_run_with_a_revoked_key_is_not_resumed(
     place: str, make_run: Callable[..., Run]
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:

@@ -59,7 +59,7 @@ def test_what_is_no_token_of_ours_is_known_without_a_lookup(token: str) -> None:
     assert parse_token(token) is None
 
 
-def test_the_digest_is_not_that_of_anybody_elses_system() -> None:
+def test_the_digest_depends_on_this_system() -> None:
     from hashlib import blake2b, sha256
 
     token = MADE.token.encode()

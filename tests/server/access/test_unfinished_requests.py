@@ -141,7 +141,7 @@ async def gone_away(asking: asyncio.Task[Run], verified: Verified) -> None:
         await asking
 
 
-async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_to_the_cap(
+async def test_a_client_that_leaves_during_a_guardrail_check_is_charged_within_the_cap(
     tmp_path: Path,
 ) -> None:
     verified, worker = Verified(), judge()
@@ -168,7 +168,7 @@ async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_t
     assert charged.tokens == 4400
 
 
-async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_run(
+async def test_a_client_that_leaves_during_a_check_of_results_is_charged_besides_the_run(
     tmp_path: Path,
 ) -> None:
     verified = Verified()
@@ -232,7 +232,7 @@ async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
     assert (row.assumed_tokens, row.unknown_tokens) == (15, 1)
 
 
-async def test_a_request_that_goes_on_with_a_run_is_charged_what_it_added(
+async def test_a_request_that_continues_with_a_run_is_charged_what_it_added(
     tmp_path: Path, make_run: Callable[..., Run]
 ) -> None:
     async with house_in(tmp_path) as house:

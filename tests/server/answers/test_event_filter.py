@@ -79,7 +79,7 @@ def retried(kept: int) -> StepRetried:
     return StepRetried("run_1", 0, 0, "solo", "broken off", 0.5, kept)
 
 
-def test_words_and_thinking_of_the_last_round_are_told() -> None:
+def test_words_and_thinking_of_the_last_round_are_reported() -> None:
     said = told(
         RunStarted(RUN),
         RoundPlanned("run_1", Round(0, ONE)),
@@ -101,7 +101,7 @@ def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
     assert said.of("text") == [("text", "yes")]
 
 
-def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
+def test_words_of_whom_a_router_was_sure_of_are_reported_at_once() -> None:
     routed = RoutingRecord(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
     for round_, words in (
         (Round(0, ONE, routed=routed), [("text", "yes")]),
@@ -115,7 +115,7 @@ def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
         assert said.of("text") == words
 
 
-def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be() -> None:
+def test_words_of_a_nested_run_are_reported_when_those_of_the_run_around_it_would_be() -> None:
     inner = (
         RunStarted(NESTED, ("run_1", 0)),
         RoundPlanned("run_2", Round(0, ONE)),
@@ -129,7 +129,7 @@ def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be
     assert first.of("text") == []
 
 
-def test_a_tool_call_is_told_in_any_round_as_it_ends_the_response() -> None:
+def test_a_tool_call_is_reported_in_any_round_as_it_ends_the_response() -> None:
     piece = Delta('{"x":', "tool_call", 0, "c1", "add")
     begun = (RunStarted(replace(RUN, max_rounds=2)), RoundPlanned("run_1", Round(0, ONE)))
     called = ToolCallDelta("run_1", 0, 0, piece)
@@ -138,7 +138,7 @@ def test_a_tool_call_is_told_in_any_round_as_it_ends_the_response() -> None:
     assert held.of("call") == [], "the text before it is held back as well"
 
 
-def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> None:
+def test_an_answer_restarts_where_another_worker_replies_or_nothing_was_kept() -> None:
     begun = (RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
     again = StepDelta("run_1", 0, 0, "s")
     assert len(told(*begun, retried(kept=2), again).of("restart")) == 1, "the first word is new"
@@ -148,7 +148,7 @@ def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> Non
     assert len(told(*begun, *nested, other).of("restart")) == 2
 
 
-def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_marks() -> None:
+def test_the_client_gets_the_values_and_the_run_keeps_placeholders() -> None:
     def restore(text: str) -> str:
         return text.replace("[e-mail 1]", "ada@example.com")
 
@@ -211,7 +211,7 @@ def test_the_run_is_there_when_it_has_ended_and_a_nested_one_is_not_it() -> None
     assert watch.run is RUN
 
 
-def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
+def test_listeners_for_new_runs_are_called_first() -> None:
     begun: list[Run] = []
     watch = EventFilter(on_start=begun.append)
     watch(RunStarted(RUN))
@@ -219,6 +219,6 @@ def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
     assert begun == [RUN]
 
 
-def test_a_turn_is_told_with_its_worker_and_role() -> None:
+def test_a_turn_is_reported_with_its_worker_and_role() -> None:
     said = told(RunStarted(RUN), RoundPlanned("run_1", Round(2, ONE, role="verifier")))
     assert said.of("progress") == [("progress", "Turn 3: solo is the verifier.")]

@@ -89,7 +89,7 @@ async def test_what_one_worker_cannot_do_is_refused(more: dict[str, Any], field:
     assert worker.calls == 0
 
 
-async def test_a_conversation_that_is_not_kept_cannot_be_gone_on_from() -> None:
+async def test_a_conversation_that_is_not_kept_cannot_be_continued_from() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")], dialects=REAL)) as served:
         body = {"model": "solo", "input": "Why?", "previous_response_id": "resp_0123456789abcdef"}
         response = await served.client.post("/v1/responses", json=body)
@@ -109,7 +109,7 @@ async def test_a_cap_on_money_needs_a_price() -> None:
 
 
 @pytest.mark.parametrize(("sees", "words"), [(True, ""), (False, "[an image that you cannot see]")])
-async def test_what_a_tool_showed_does_not_end_a_conversation_with_one_who_cannot_see(
+async def test_images_from_tools_do_not_end_a_conversation_with_a_text_model(
     sees: bool, words: str
 ) -> None:
     can: frozenset[Capability] = frozenset({"tools", "vision"} if sees else {"tools"})
@@ -153,7 +153,7 @@ async def test_a_message_says_which_stop_sequence_ended_it(model: str) -> None:
 
 
 @pytest.mark.parametrize(("parallel", "told"), [(True, ["a", "b"]), (False, ["a"])])
-async def test_one_call_at_a_time_is_told_where_it_is_demanded(
+async def test_one_call_at_a_time_is_reported_where_it_is_demanded(
     parallel: bool, told: list[str]
 ) -> None:
     calls = (ToolCall("1", "a", "{}"), ToolCall("2", "b", "{}"))

@@ -136,7 +136,7 @@ async def test_a_run_that_is_stored_while_it_is_looked_for_is_not_begun_again(
     assert house.begun == [(await first).id]
 
 
-async def test_a_request_that_is_refused_late_leaves_the_name_to_who_took_it_up(
+async def test_a_late_refusal_leaves_the_idempotency_key_to_its_new_owner(
     house: Runtime,
 ) -> None:
     first = await house.first()

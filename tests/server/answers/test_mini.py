@@ -83,7 +83,7 @@ async def test_a_quality_bias_without_effect_is_refused() -> None:
     assert "this pool's trained conductor plans every question" in said[4]
 
 
-async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> None:
+async def test_a_plan_shows_what_the_router_decided_without_a_call() -> None:
     pool = workers()
     app = application(pool, mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL)
     body = {"question": "Why?", "model": "podium-mini", "podium": {"quality_bias": 0.75}}

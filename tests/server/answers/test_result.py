@@ -35,7 +35,7 @@ def broken() -> Run:
     return replace(RUN, status="partial", rounds=(Round(0, PLAN, (failed,)),))
 
 
-def test_an_answer_tells_what_its_own_request_came_to() -> None:
+def test_a_response_reports_the_usage_of_its_own_request() -> None:
     cost = RequestCost(usage=Usage(1, 2, 0, 0, 0))
     told = build_result(ApiRequest(model="podium@pin", messages=()), RUN, cost)
     assert (told.response.model, told.response.usage, told.run) == ("podium@pin", cost.usage, RUN)
@@ -61,7 +61,7 @@ def test_only_a_run_that_waits_has_calls_to_tell() -> None:
         (broken(), "upstream"),
     ],
 )
-def test_a_run_that_came_to_nothing_is_refused_with_its_reason(run: Run, reason: str) -> None:
+def test_a_run_that_failed_is_refused_with_its_reason(run: Run, reason: str) -> None:
     with pytest.raises(ApiError) as refused:
         build_result(ApiRequest(model="podium", messages=()), run, RequestCost())
     assert refused.value.reason == reason

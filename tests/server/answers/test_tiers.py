@@ -105,7 +105,7 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
     assert [run.status for run in kept] == (["answered"] if store else [])
 
 
-async def test_a_run_goes_on_within_what_its_key_has_left_by_then(tmp_path: Path) -> None:
+async def test_a_run_continues_within_what_its_key_has_left_by_then(tmp_path: Path) -> None:
     class NoCallsLeft(RequestQuota):
         def narrow(self, budget: Budget) -> Budget:
             return replace(budget, calls=0)
@@ -190,7 +190,7 @@ async def test_results_sent_again_go_on_with_a_run_that_failed_upstream(
 
 
 @pytest.mark.parametrize("store", [True, False])
-async def test_results_sent_again_go_on_with_a_run_whose_client_went_away(
+async def test_results_sent_again_resume_the_run_of_a_client_that_left(
     store: bool, tmp_path: Path
 ) -> None:
     worker = looker()
@@ -247,7 +247,7 @@ async def test_results_of_calls_of_another_server_are_answered() -> None:
     assert answer.json()["choices"][0]["message"]["content"] == "I saw a cat"
 
 
-async def test_a_conversation_goes_on_from_a_response(tmp_path: Path) -> None:
+async def test_a_conversation_continues_from_a_response(tmp_path: Path) -> None:
     worker = ScriptedWorker("solo", ["Ada.", "1815."])
     app = application([worker], dialects=REAL, store=await open_store(tmp_path / "runs.db"))
     async with serving(app) as served:
@@ -344,7 +344,7 @@ async def test_effort_shapes_the_plan() -> None:
     assert steps == {"minimal": 1, "low": 2, "high": 3}
 
 
-async def test_a_round_that_may_be_improved_upon_is_not_told_before_it_stands() -> None:
+async def test_a_round_is_not_streamed_before_it_is_final() -> None:
     plans = ['{"steps": [{"worker": "solo", "subtask": "Answer", "access": []}]}'] * 2
     planner = ScriptedWorker("planner", plans)
     solo = ScriptedWorker("solo", ["first try", "second try"])
@@ -447,7 +447,7 @@ async def test_a_client_that_goes_away_stops_the_calls(model: str, stream: bool)
         assert served.service.limiter.in_flight == 0
 
 
-async def test_a_stream_that_breaks_off_goes_on_without_repeating_a_word() -> None:
+async def test_a_stream_that_breaks_off_continues_without_repeating_a_word() -> None:
     class Breaking(Worker):
         profile = WorkerProfile(name="breaking")
         calls = 0

@@ -52,7 +52,7 @@ def test_bytes_without_a_kind_are_no_text() -> None:
     assert decode_base64_text("", CAFE) is None
 
 
-def test_what_is_known_of_a_document_is_told() -> None:
+def test_what_is_known_of_a_document_is_reported() -> None:
     assert document_text("a.txt", None, "words") == Text("[document: a.txt]\nwords", "a.txt")
     assert document_text(None, "words") == Text("words")
     assert unreadable_document("a.pdf", None) == Text("[a document that you cannot read: a.pdf]")

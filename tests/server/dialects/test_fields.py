@@ -24,7 +24,7 @@ def test_a_missing_field_is_named() -> None:
     assert caught.value.field == "a.model"
 
 
-def test_a_null_field_that_is_required_is_told_from_a_missing_one() -> None:
+def test_a_null_required_field_is_distinguished_from_a_missing_one() -> None:
     with pytest.raises(ApiError, match="it is null"):
         reading.read_object({"model": None}).required("model", reading.text)
 

@@ -9,7 +9,7 @@ from podium.server.dialects.request import PodiumParams, merge_podium_headers, r
 from support.readers import refusal
 
 
-def test_the_podium_object_becomes_what_is_wished() -> None:
+def test_the_podium_object_becomes_what_is_requested() -> None:
     value = {
         "budget": {"usd": 0.5, "calls": 3},
         "exclude": ["openai"],

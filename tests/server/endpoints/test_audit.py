@@ -118,7 +118,7 @@ async def test_a_word_on_anothers_run_that_cannot_be_entered_is_not_kept(
         assert given.score == 1
 
 
-async def test_deleting_a_run_and_signing_in_are_entered_with_who_and_from_where(
+async def test_deletions_and_logins_are_audited_with_actor_and_address(
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path) as server:
@@ -163,7 +163,7 @@ async def test_only_an_administrator_reads_the_log(tmp_path: Path) -> None:
         ("GET", "/v1/runs"),
     ],
 )
-async def test_an_act_whose_entry_cannot_be_written_is_not_done(
+async def test_an_action_is_refused_if_its_audit_entry_cannot_be_written(
     tmp_path: Path, method: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(deed: AuditEvent) -> AuditEntry:

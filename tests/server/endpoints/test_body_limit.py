@@ -121,7 +121,7 @@ async def test_a_stream_is_kept_by_no_browser() -> None:
     assert response.headers["cache-control"] == "no-store"
 
 
-async def test_who_signs_out_has_the_browser_forget_what_it_kept() -> None:
+async def test_signing_out_clears_the_browsers_storage() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         response = await served.client.delete("/session")
     assert response.status_code == 204

@@ -70,7 +70,7 @@ async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.Mon
         await Wire(body(b"{", more=True)).exchange.json(1)
 
 
-async def test_work_is_stopped_when_nobody_waits_for_it() -> None:
+async def test_work_is_cancelled_when_the_client_leaves() -> None:
     wire = Wire()
     stopped = asyncio.Event()
 

@@ -47,7 +47,7 @@ async def test_a_plan_is_shown_with_what_it_would_cost_and_nothing_is_carried_ou
     assert not any(worker.calls for worker in pool)
 
 
-async def test_planning_by_a_model_is_told_and_counted() -> None:
+async def test_planning_by_a_model_is_reported_and_counted() -> None:
     planner = ScriptedWorker(
         "planner",
         '{"steps": [{"worker": "one", "subtask": "Answer", "access": []}]}',
@@ -162,7 +162,7 @@ async def test_a_client_that_goes_away_stops_the_planning_and_pays_for_what_it_t
     assert 'podium_requests_total{endpoint="/v1/plan",model="podium-ultra",status="499"} 1' in page
 
 
-async def test_planning_that_fails_is_charged_for_all_the_same() -> None:
+async def test_failed_planning_is_charged() -> None:
     planner = ScriptedWorker("planner", "no plan", price=PRICE, usage=Usage(100, 50, 0, 0, 0))
 
     class GivesUp(Conductor):

@@ -96,7 +96,7 @@ async def test_figures_are_those_of_the_stored_runs_with_steps_to_look_at(tmp_pa
     ]
 
 
-async def test_who_worked_and_has_left_the_pool_is_told_apart(tmp_path: Path) -> None:
+async def test_workers_that_left_the_pool_are_listed_separately(tmp_path: Path) -> None:
     run = run_with_calls(
         "run_0000000000000001",
         (Step("eve", "Solve it.", ()), (attempt("eve"),)),

@@ -53,7 +53,7 @@ async def test_the_log_names_the_run_where_there_is_one(caplog: pytest.LogCaptur
     assert gateway["output_tokens"] == 1
 
 
-async def test_an_error_is_found_in_the_log_by_what_the_client_was_told(
+async def test_the_error_id_sent_to_the_client_is_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:

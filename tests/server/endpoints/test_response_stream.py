@@ -59,7 +59,7 @@ class Client:
         await self.stream.run(work())
 
 
-async def test_pieces_are_sent_and_what_was_not_told_in_pieces_at_the_end() -> None:
+async def test_deltas_are_sent_and_the_rest_at_the_end() -> None:
     def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         return "forty two"
@@ -82,7 +82,7 @@ async def test_a_failure_before_the_first_piece_leaves_the_response_unsent() -> 
     assert client.status == 0
 
 
-async def test_a_failure_after_it_is_told_in_the_stream() -> None:
+async def test_a_failure_after_it_is_reported_in_the_stream() -> None:
     def tell(stream: ResponseStream) -> ApiError:
         stream.text("forty")
         return ApiError("upstream", "no")
@@ -95,7 +95,7 @@ async def test_a_failure_after_it_is_told_in_the_stream() -> None:
     assert client.got[1:] == [["text", "forty"], ["fail", "upstream"]]
 
 
-async def test_a_fault_of_our_own_after_it_is_told_in_the_stream_as_well() -> None:
+async def test_a_fault_of_our_own_after_it_is_reported_in_the_stream_as_well() -> None:
     def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         raise ZeroDivisionError("nothing for the client's eyes")
@@ -106,7 +106,7 @@ async def test_a_fault_of_our_own_after_it_is_told_in_the_stream_as_well() -> No
     assert client.got[1:] == [["text", "forty"], ["fail", "failed"]]
 
 
-async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None:
+async def test_an_answer_that_begins_again_continues_where_the_client_is() -> None:
     def tell(stream: ResponseStream) -> str:
         stream.text("for")
         stream.text("ty")
@@ -137,7 +137,7 @@ async def test_an_answer_that_begins_again_with_other_words_is_an_error() -> Non
     assert client.got[-1] == ["fail", "upstream"]
 
 
-async def test_an_answer_that_is_not_what_was_told_is_an_error() -> None:
+async def test_an_answer_that_differs_from_its_stream_is_an_error() -> None:
     def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         return "fifty"
@@ -180,7 +180,7 @@ async def test_a_silent_stream_shows_that_it_lives() -> None:
     assert b"x-podium-run" not in client.headers
 
 
-async def test_a_reader_who_leaves_stops_the_work() -> None:
+async def test_a_client_that_disconnects_cancels_the_work() -> None:
     client = Client()
     stopped = asyncio.Event()
 

@@ -42,7 +42,7 @@ async def of_step(served: Served, run_id: str, round_: int, index: int, **query:
     return response.json()
 
 
-async def test_a_step_is_told_with_exactly_what_its_worker_was_sent(tmp_path: Path) -> None:
+async def test_a_step_is_reported_with_exactly_what_its_worker_was_sent(tmp_path: Path) -> None:
     workers = [ScriptedWorker("a", "A says"), ScriptedWorker("b", "B says")]
     store = await open_store(tmp_path / "runs.db")
     app = application(workers, conductor=FixedConductor(PLAN), store=store)
@@ -62,7 +62,7 @@ async def test_a_step_is_told_with_exactly_what_its_worker_was_sent(tmp_path: Pa
     assert final["request"]["messages"][0]["parts"][0]["text"] == workers[0].requests[1].text
 
 
-async def test_a_step_that_failed_tells_every_call_and_why(tmp_path: Path) -> None:
+async def test_a_step_that_failed_reports_every_call_and_why(tmp_path: Path) -> None:
     def refuses(request: object) -> str:
         raise RequestRefused("not me")
 
@@ -117,7 +117,7 @@ async def test_a_run_is_exported_as_a_file_that_loads_again(tmp_path: Path) -> N
     assert load(response.json()) == run
 
 
-async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path: Path) -> None:
+async def test_a_run_is_reported_with_its_plans_its_calls_and_how_it_stands(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runs.db")
     app = application([ScriptedWorker(name, "x") for name in "ab"], store=store)
     cut_off = replace(finished("run_2"), status="running", answer=None, process="elsewhere:1")
@@ -137,7 +137,7 @@ async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path
     assert [each["is_executing"] for each in told] == [False, True, False]
 
 
-async def test_a_run_that_a_newer_podium_wrote_is_told_apart_from_a_store_that_fails(
+async def test_a_run_that_a_newer_podium_wrote_is_distinguished_from_a_store_that_fails(
     tmp_path: Path,
 ) -> None:
     store = await open_store(tmp_path / "runs.db")

@@ -168,7 +168,7 @@ async def test_the_events_of_a_run_that_has_ended_are_told_from_its_record(tmp_p
     assert told[-1][1]["answer"] == "yes"
 
 
-async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path: Path) -> None:
+async def test_the_events_of_a_run_in_progress_are_reported_as_they_happen(tmp_path: Path) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedWorker):
@@ -217,7 +217,7 @@ async def running(directory: Path, process: str, owner: str = "") -> str:
     return run.id
 
 
-async def test_a_run_whose_process_is_gone_is_not_watched_for_ever(tmp_path: Path) -> None:
+async def test_a_run_with_a_dead_process_is_not_watched_for_ever(tmp_path: Path) -> None:
     run_id = await running(tmp_path, "")
     async with with_runs(tmp_path) as served:
         shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
@@ -227,7 +227,7 @@ async def test_a_run_whose_process_is_gone_is_not_watched_for_ever(tmp_path: Pat
         assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
 
 
-async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
+async def test_a_run_that_continues_at_another_replica_is_watched_and_not_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.001)
@@ -274,7 +274,7 @@ async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
     assert [name for name, _ in events_in(watched.text)] == ["run_started"]
 
 
-async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) -> None:
+async def test_a_run_of_another_key_is_not_found(tmp_path: Path) -> None:
     theirs = await running(tmp_path, "another-machine:1", owner="key_theirs")
     store = await open_store(tmp_path / "runs.db")
     made = make_key("ada", Rules(scopes=frozenset({"ask", "runs:read", "runs:delete"})))
@@ -316,7 +316,7 @@ async def test_a_run_of_which_nothing_is_to_be_kept_is_nowhere(tmp_path: Path) -
     assert b"Why?" not in everything_in(tmp_path)
 
 
-async def test_a_response_is_told_again_and_forgotten(tmp_path: Path) -> None:
+async def test_a_response_is_reported_again_and_forgotten(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         run_id = (await served.ask()).headers["x-podium-run"]
         id_ = run_id.replace("run_", "resp_")
@@ -452,7 +452,7 @@ async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path
         assert (await served.client.get(path)).json()["feedback"] is None
 
 
-async def test_nobody_can_think_anything_of_a_run_that_goes_on(tmp_path: Path) -> None:
+async def test_feedback_on_a_run_in_progress_is_refused(tmp_path: Path) -> None:
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
         refused = await served.client.post(f"/v1/runs/{run_id}/feedback", json={"score": 1})
@@ -469,7 +469,7 @@ async def test_nobody_can_think_anything_of_a_run_that_goes_on(tmp_path: Path) -
         ({"status": "exhausted", "answer": None, "error": "spent"}, "failed", "spent"),
     ],
 )
-async def test_a_response_that_is_told_again_says_how_its_run_stands(
+async def test_a_response_that_is_reported_again_says_how_its_run_stands(
     tmp_path: Path, changes: dict[str, Any], status: str, error: str | None
 ) -> None:
     run_id = await running(tmp_path, "")

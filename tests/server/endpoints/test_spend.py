@@ -120,7 +120,7 @@ async def test_a_key_sees_nothing_of_what_others_spent(tmp_path: Path) -> None:
         assert by_name(page) == {at.ids[1]: 5.0, "": 0.25}
 
 
-async def test_what_is_of_unknown_cost_is_told_apart(tmp_path: Path) -> None:
+async def test_what_is_of_unknown_cost_is_distinguished(tmp_path: Path) -> None:
     async with books(tmp_path) as at:
         await at.store.finish(
             run_with_calls("run_0000000000000001", (SOLVE, (attempt("ada"),))),
@@ -166,7 +166,7 @@ async def test_one_damaged_run_is_left_out_of_what_workers_cost(tmp_path: Path) 
         assert "cannot read this run" in own.text
 
 
-async def test_who_worked_takes_a_key_that_may_read_runs(tmp_path: Path) -> None:
+async def test_the_worker_header_needs_a_key_that_may_read_runs(tmp_path: Path) -> None:
     rules = Rules(scopes=frozenset[Scope]({"ask"}))
     async with books(tmp_path, rules) as at:
         assert (await at.spend(at.tokens[0]))["key"] == "key 0"

@@ -59,7 +59,7 @@ def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() ->
     }
 
 
-def test_calls_are_told_only_where_runs_tell_of_them() -> None:
+def test_calls_are_reported_only_where_runs_tell_of_them() -> None:
     run = run_with_calls(
         "run_0000000000000001", (Step("ada", "Do.", ()), (attempt("ada", cost=0.5),))
     )

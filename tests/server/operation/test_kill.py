@@ -123,7 +123,7 @@ def place(postgres: Postgres) -> str:
     return postgres.address("replicas")
 
 
-def test_a_run_that_waits_for_tools_goes_on_at_the_other_replica(pair: list[Replica]) -> None:
+def test_a_run_that_waits_for_tools_continues_at_the_other_replica(pair: list[Replica]) -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "what time is it?"}]
     tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
     body = {"model": "podium-mini", "messages": messages, "tools": [tool]}

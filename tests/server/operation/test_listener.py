@@ -36,12 +36,12 @@ def test_an_address_of_the_newer_protocol_is_shown_in_brackets() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_address_that_this_machine_has_not_is_told(host: str) -> None:
+def test_an_address_that_this_machine_has_not_is_reported(host: str) -> None:
     with pytest.raises(ConfigError, match=rf"{host}.*(--host|choose another)"):
         bind_socket(ServerSettings(host=host, port=0))
 
 
-def test_a_port_that_is_not_for_ordinary_users_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_not_for_ordinary_users_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refused(socket.socket):
         def bind(self, address: object, /) -> None:
             raise PermissionError(13, "Permission denied")
@@ -60,7 +60,9 @@ def test_a_port_that_is_not_for_ordinary_users_is_told(monkeypatch: pytest.Monke
         (None, "stopping: requests may end within 7 s; Ctrl-C again stops now"),
     ],
 )
-def test_what_may_still_end_is_told_as_far_as_it_is_known(requests: int | None, said: str) -> None:
+def test_what_may_still_end_is_reported_as_far_as_it_is_known(
+    requests: int | None, said: str
+) -> None:
     configuration = uvicorn.Config("nothing:app", timeout_graceful_shutdown=7, log_config=None)
     assert shutdown_message(requests, configuration) == said
 

@@ -102,7 +102,7 @@ async def test_trailers_without_end_are_hung_up_on() -> None:
     assert b"200 OK" not in await sent(pieces)
 
 
-async def test_whoever_has_said_too_much_is_told() -> None:
+async def test_too_long_a_conversation_is_reported() -> None:
     said = await sent([HEAD, b"x: " + b"a" * LARGEST_HEAD])
     assert said.startswith(b"HTTP/1.1 431 ")
 
@@ -143,7 +143,7 @@ async def test_a_connection_that_has_been_used_may_rest(monkeypatch: pytest.Monk
             await asyncio.sleep(0.1)
 
 
-async def test_who_asks_for_a_websocket_is_answered_over_plain_http(
+async def test_a_websocket_request_is_answered_over_plain_http(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with connected() as (reader, writer):

@@ -105,7 +105,7 @@ async def is_answering(address: str) -> bool:
             return False
 
 
-async def test_podium_serve_answers_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_podium_serve_answers_and_stops_on_a_signal(tmp_path: Path) -> None:
     async with (
         podium_serve(tmp_path) as serving,
         httpx.AsyncClient(base_url=serving.address) as client,
@@ -138,7 +138,7 @@ async def test_several_processes_answer_on_one_port_and_share_the_runs(tmp_path:
                 await asyncio.sleep(0.05)
 
 
-async def test_who_signed_in_with_one_process_is_known_to_all(tmp_path: Path) -> None:
+async def test_a_session_is_valid_in_all_processes(tmp_path: Path) -> None:
     made = make_key("Ada", Rules())
     store = await open_store(tmp_path / "runs.db")
     await keys_in(store).add(made.key)
@@ -165,7 +165,7 @@ def test_any_other_address_is_public(host: str) -> None:
     assert is_public(host)
 
 
-async def test_a_server_that_is_to_stop_ends_what_goes_on_and_takes_nothing_new(
+async def test_a_server_that_is_to_stop_ends_what_is_in_progress_and_takes_nothing_new(
     tmp_path: Path,
 ) -> None:
     upstream = SlowUpstream(expected=1)
@@ -186,7 +186,7 @@ async def test_a_server_that_is_to_stop_ends_what_goes_on_and_takes_nothing_new(
         assert await serving.end() in (0, -signal.SIGTERM)
 
 
-async def test_a_second_interrupt_stops_now_and_leaves_nobody_without_a_word(
+async def test_a_second_interrupt_stops_now_and_ends_every_stream_with_an_error(
     tmp_path: Path,
 ) -> None:
     upstream = SlowUpstream(expected=1)
@@ -216,7 +216,7 @@ async def test_a_second_interrupt_stops_now_and_leaves_nobody_without_a_word(
 
 
 @pytest.mark.parametrize("recover", [True, False])
-async def test_a_server_goes_on_with_what_was_cut_off_unless_it_is_told_not_to(
+async def test_a_server_resumes_interrupted_runs_unless_configured_not_to(
     tmp_path: Path, recover: bool
 ) -> None:
     (tmp_path / "podium.toml").write_text(POOL, "utf-8")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from server.pages.conftest import Watched
 
 
-async def test_an_address_that_there_is_not_is_told_by_the_pages(
+async def test_the_pages_report_an_unknown_address(
     page: Page, site: Site, watched: Watched
 ) -> None:
     watched.allow("404")

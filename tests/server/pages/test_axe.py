@@ -79,13 +79,13 @@ async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int
 @pytest.mark.parametrize(
     "path", ["/", "/runs", "/runs/{run}", "/pool", "/keys", "/spend", "/learning", "/docs"]
 )
-async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path: str) -> None:
+async def test_every_page_is_accessible(page: Page, site: Site, axe: str, path: str) -> None:
     run_id = await site.ask("Compare two proofs that there are infinitely many primes!")
     await page.goto(site.url(path.format(run=run_id)))
     assert not await barriers_in_every_look(page, axe)
 
 
-async def test_answers_and_an_edited_plan_side_by_side_shut_nobody_out(
+async def test_answers_beside_an_edited_plan_are_accessible(
     page: Page, site: Site, axe: str
 ) -> None:
     await page.goto(site.address)
@@ -102,7 +102,7 @@ async def test_answers_and_an_edited_plan_side_by_side_shut_nobody_out(
     assert not await barriers(page)
 
 
-async def test_signing_in_shuts_nobody_out(page: Page, site_with_keys: Site, axe: str) -> None:
+async def test_the_login_page_is_accessible(page: Page, site_with_keys: Site, axe: str) -> None:
     await page.goto(site_with_keys.url("/runs"))
     await page.get_by_role("dialog").wait_for()
     await page.evaluate(axe)
@@ -118,7 +118,7 @@ async def test_a_barrier_would_be_found(page: Page, axe: str) -> None:
     assert [each["id"] for each in await barriers(page, COLOURS)] == ["color-contrast"]
 
 
-async def test_curves_and_tables_of_learning_shut_nobody_out(
+async def test_training_curves_and_tables_are_accessible(
     page: Page, serve: Serve, tmp_path: Path, axe: str
 ) -> None:
     root = Path(__file__).parents[3]

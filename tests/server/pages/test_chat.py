@@ -163,7 +163,7 @@ async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: Stage) -> Non
     assert await card.locator(".answer strong").inner_text() == "91"
 
 
-async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
+async def test_the_end_reports_cost_time_tokens_and_the_way_to_the_run(
     page: Page, stage: Stage
 ) -> None:
     await opened(page, stage.site.address)
@@ -184,7 +184,7 @@ async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
     assert await link.get_attribute("href") == f"/runs/{run.id}"
 
 
-async def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing(page: Page, serve: Serve) -> None:
+async def test_a_cost_that_is_unknown_is_a_dash_and_not_nothing(page: Page, serve: Serve) -> None:
     workers = actors(bobs_price=None)
     async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)
@@ -193,9 +193,7 @@ async def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing(page: Page, se
     assert (told["Cost"], told["Calls"]) == ("–", "3 calls")
 
 
-async def test_a_plan_is_shown_with_an_estimate_and_runs_when_told_to(
-    page: Page, stage: Stage
-) -> None:
+async def test_a_plan_is_shown_with_an_estimate_and_runs_on_click(page: Page, stage: Stage) -> None:
     await opened(page, stage.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
     card = version(page, "The plan of podium-ultra")
@@ -294,7 +292,9 @@ async def edited(page: Page, stage: Stage) -> tuple[Locator, Locator]:
     return card, card.get_by_role("group", name=re.compile(r"^Step \d"))
 
 
-async def test_what_is_wrong_with_a_plan_is_told_beside_the_step(page: Page, stage: Stage) -> None:
+async def test_what_is_wrong_with_a_plan_is_reported_beside_the_step(
+    page: Page, stage: Stage
+) -> None:
     card, rows = await edited(page, stage)
     await card.get_by_role("button", name="Move up: step 2").click()
     await rows.nth(1).get_by_text("Step 1 may not read step 2").wait_for()
@@ -337,7 +337,7 @@ async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
     await rows.nth(1).get_by_text("the worker of step 1 is 'bob'; write another").wait_for()
 
 
-async def test_the_skip_link_leaves_what_goes_on_as_it_is(page: Page, stage: Stage) -> None:
+async def test_the_skip_link_leaves_what_is_in_progress_as_it_is(page: Page, stage: Stage) -> None:
     stage.hold()
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "running").wait_for()
@@ -383,7 +383,7 @@ async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
         assert "most expensive" not in await alone.inner_text()
 
 
-async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage: Stage) -> None:
+async def test_cancelling_stops_the_run_and_reports_what_it_took(page: Page, stage: Stage) -> None:
     stage.bob.hold()
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "done").wait_for()
@@ -398,7 +398,7 @@ async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage
     await card.get_by_role("button", name="Ask again").wait_for()
 
 
-async def test_who_cancels_before_the_run_is_known_is_told_where_to_look(
+async def test_cancelling_before_the_run_is_known_says_where_to_look(
     page: Page, stage: Stage
 ) -> None:
     held: list[str] = []
@@ -410,7 +410,7 @@ async def test_who_cancels_before_the_run_is_known_is_told_where_to_look(
     assert len(held) == 1
 
 
-async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is_back(
+async def test_a_server_that_goes_away_is_reported_and_its_run_watched_when_it_is_back(
     page: Page, stage: Stage, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
@@ -449,7 +449,7 @@ async def test_a_server_that_is_away_from_the_start_says_so(
         await answered(card)
 
 
-async def test_a_budget_that_is_spent_is_told_with_its_run(
+async def test_a_budget_that_is_spent_is_reported_with_its_run(
     page: Page, stage: Stage, watched: Watched
 ) -> None:
     watched.allow("402 (Payment Required)")
@@ -462,7 +462,7 @@ async def test_a_budget_that_is_spent_is_told_with_its_run(
     await card.get_by_role("button", name="Ask again").wait_for()
 
 
-async def test_who_asks_too_often_is_told_how_long_to_wait(
+async def test_a_rate_limited_client_sees_how_long_to_wait(
     page: Page, stage: Stage, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("429 (Too Many Requests)")
@@ -532,7 +532,7 @@ async def test_a_conversation_survives_a_reload_and_the_way_back(page: Page, sta
     assert len(stage.ada.asked) == 1, "nothing is asked again"
 
 
-async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
+async def test_a_run_that_was_deleted_meanwhile_is_reported_as_gone(
     page: Page, stage: Stage, watched: Watched
 ) -> None:
     watched.allow("404 (Not Found)")
@@ -545,9 +545,7 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
     await version(page, "podium-ultra").get_by_text("it was deleted").wait_for()
 
 
-async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
-    page: Page, stage: Stage
-) -> None:
+async def test_a_run_with_a_dead_process_is_shown_as_interrupted(page: Page, stage: Stage) -> None:
     lost = Run(
         id=new_run_id(),
         question=QUESTION,

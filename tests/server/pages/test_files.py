@@ -29,7 +29,7 @@ async def test_every_answer_says_what_a_page_may_do(site: Site) -> None:
     assert POLICY.startswith("default-src 'none'")
 
 
-async def test_files_are_kept_for_ever_below_their_fingerprint_and_else_asked_for_anew(
+async def test_files_are_kept_for_ever_below_their_fingerprint_and_else_asked_for_again(
     site: Site,
 ) -> None:
     async with httpx.AsyncClient(base_url=site.address) as client:
@@ -46,7 +46,7 @@ async def test_files_are_kept_for_ever_below_their_fingerprint_and_else_asked_fo
         assert (await client.head("/runs")).status_code == 200
 
 
-async def test_files_are_packed_for_who_can_unpack_them(site: Site) -> None:
+async def test_files_are_compressed_if_the_client_accepts_it(site: Site) -> None:
     async with httpx.AsyncClient(base_url=site.address) as client:
         packed = await client.get("/static/style/base.css")
         plain = await client.get("/static/style/base.css", headers={"Accept-Encoding": "identity"})

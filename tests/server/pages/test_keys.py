@@ -74,7 +74,7 @@ async def test_bars_show_what_is_used_of_a_cap(site_with_keys: Site, page: Page)
     assert 0 < day < month <= 1
 
 
-async def test_a_key_is_changed_and_what_is_refused_is_said_in_the_dialog(
+async def test_a_key_is_changed_and_what_is_refused_is_reported_in_the_dialog(
     site_with_keys: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("400")

@@ -157,7 +157,7 @@ async def test_a_refusal_says_what_happened_and_how_to_go_on(
     assert all(each[3] for each in told)
 
 
-async def test_who_stops_a_request_is_told_so_and_nothing_else(on_a_page: Page, site: Site) -> None:
+async def test_a_stopped_request_says_only_that(on_a_page: Page, site: Site) -> None:
     run_id = await site.ask("Why?")
     seen = await on_a_page.evaluate(
         """async (path) => {

@@ -54,7 +54,7 @@ async def test_workers_stand_beside_each_other_with_what_is_known(site: Site, pa
     await expect(page.get_by_text("Figures are those of 1 run on record")).to_be_visible()
 
 
-async def test_the_pool_that_podium_brings_along_is_said_to_be_small(
+async def test_the_pool_that_podium_brings_along_is_reported_as_small(
     page: Page, serve: Serve
 ) -> None:
     tiny = WorkerProfile(name="lists", provider="llamacpp", model="smollm2-135m-instruct")
@@ -94,7 +94,7 @@ async def test_figures_follow_what_happens_and_the_focus_stays(
     assert await page.evaluate("document.activeElement.textContent") == "solver"
 
 
-async def test_a_server_that_goes_away_is_told_and_so_is_its_return(
+async def test_a_server_that_goes_away_is_reported_and_so_is_its_return(
     site: Site, page: Page, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("ERR_FAILED", "Failed to load resource")

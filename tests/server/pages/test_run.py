@@ -78,7 +78,7 @@ async def test_a_step_in_the_list_shows_its_reply_and_that_it_opens(page: Page, 
     assert "›" in await head.locator(".step-number").evaluate(mark)
 
 
-async def test_numbers_in_a_plan_are_told_with_the_names_that_they_mean(
+async def test_numbers_in_a_plan_are_reported_with_the_names_that_they_mean(
     page: Page, site: Site
 ) -> None:
     (planned,) = kept_run().rounds
@@ -91,7 +91,7 @@ async def test_numbers_in_a_plan_are_told_with_the_names_that_they_mean(
     await page.get_by_text(f"Workers by their numbers: 4 is {worker}.").wait_for()
 
 
-async def test_a_run_tells_what_a_router_decided(page: Page, site: Site) -> None:
+async def test_a_run_reports_what_a_router_decided(page: Page, site: Site) -> None:
     (planned,) = kept_run().rounds
     routed = RoutingRecord(
         worker="solver",
@@ -148,7 +148,7 @@ async def test_the_way_back_from_a_run_leads_to_the_list_it_came_from(
     assert page.url == site.url("/runs?text=question")
 
 
-async def test_waiting_retries_and_who_took_over_are_seen(page: Page, site: Site) -> None:
+async def test_waits_retries_and_fallbacks_are_shown(page: Page, site: Site) -> None:
     calls = (
         Attempt("solver", NO_USAGE, 0.0, 300.0, 600.0, "too many requests"),
         Attempt("checker", Usage(10, 5, 0, 0, 0), 0.5, 800.0, 1000.0),
@@ -240,7 +240,7 @@ async def going_on(serve: Serve, paced: Paced, **body: object) -> AsyncIterator[
         await task
 
 
-async def test_a_run_that_goes_on_is_followed_and_ends_by_itself(
+async def test_a_run_in_progress_is_followed_and_ends_by_itself(
     page: Page, serve: Serve, paced: Paced
 ) -> None:
     async with going_on(serve, paced) as (site, run_id):
@@ -275,7 +275,7 @@ async def test_what_a_worker_was_sent_is_shown_while_it_is_at_work(
         await step(page, 0).get_by_text("Its reply").wait_for()
 
 
-async def test_a_session_that_ended_is_told_on_a_runs_page_without_a_dialog(
+async def test_a_session_that_ended_is_reported_on_a_runs_page_without_a_dialog(
     page: Page, serve: Serve, paced: Paced, watched: Watched
 ) -> None:
     watched.allow("401")
@@ -299,7 +299,7 @@ async def test_a_run_of_which_nothing_is_kept_says_so_when_it_ends(
         assert "One two three" in await page.locator(".run-answer").inner_text()
 
 
-async def test_a_server_that_goes_away_in_mid_stream_is_told_of(
+async def test_a_server_that_goes_away_in_mid_stream_is_reported(
     page: Page, tmp_path: Path, paced: Paced, watched: Watched
 ) -> None:
     watched.allow("ERR_")
@@ -382,7 +382,7 @@ async def test_a_run_without_a_proper_answer_says_why_and_how_to_go_on(
     await step(page, 2).get_by_text("no worker was asked").wait_for()
 
 
-async def test_a_run_whose_process_is_gone_is_interrupted(page: Page, site: Site) -> None:
+async def test_a_run_with_a_dead_process_is_interrupted(page: Page, site: Site) -> None:
     await site.keep(
         kept_run(
             status="running",
@@ -406,7 +406,7 @@ async def test_a_run_that_waits_for_tools_names_them(page: Page, site: Site) -> 
     await step(page, 0).get_by_text('{"zone": "UTC"}').wait_for()
 
 
-async def test_a_run_that_waited_for_tools_is_followed_when_it_goes_on(
+async def test_a_run_that_waited_for_tools_is_followed_when_it_continues(
     page: Page, site: Site, clock: Clock
 ) -> None:
     call = Message("assistant", (ToolCall("call_1", "clock", "{}"),))

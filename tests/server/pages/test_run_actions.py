@@ -122,9 +122,7 @@ async def test_one_step_has_no_access_matrix(page: Page, site: Site) -> None:
     await expect(page.get_by_role("heading", name="Access")).to_have_count(0)
 
 
-async def test_a_run_is_opened_in_the_chat_with_what_was_said_before(
-    page: Page, serve: Serve
-) -> None:
+async def test_a_run_opens_in_the_chat_with_its_history(page: Page, serve: Serve) -> None:
     said: list[str] = []
 
     def answer(request: Request) -> str:

@@ -151,7 +151,7 @@ async def test_an_address_that_makes_no_sense_says_so_and_how_to_go_on(
     await shows(page, "Question 0?")
 
 
-async def test_a_run_that_goes_on_is_updated_in_its_row(
+async def test_a_run_in_progress_is_updated_in_its_row(
     page: Page, site: Site, clock: Clock
 ) -> None:
     going = kept_run(1, status="running", answer=None, rounds=(), process="elsewhere:1")
@@ -212,7 +212,7 @@ async def test_what_comes_late_for_other_filters_announces_nothing(
     assert not await page.locator(".notice").is_visible()
 
 
-async def test_a_server_that_goes_away_is_told_of_and_what_is_shown_stays(
+async def test_a_server_that_goes_away_is_reported_and_what_is_shown_stays(
     page: Page, site: Site, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("ERR_")
@@ -317,7 +317,7 @@ async def test_at_380_pixels_nothing_is_cut_off_and_filters_are_behind_a_click(
     assert await page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
-async def test_with_keys_runs_say_whose_they_are_and_are_found_by_that(
+async def test_with_keys_runs_show_their_key_and_are_found_by_it(
     page: Page, site_with_keys: Site, watched: Watched
 ) -> None:
     watched.allow("401")
@@ -347,7 +347,7 @@ async def test_a_run_of_which_nothing_was_heard_for_long_is_shown_as_interrupted
     await page.locator(ROWS).get_by_text("interrupted").wait_for()
 
 
-async def test_a_key_without_runs_is_told_that_none_was_asked_with_it(
+async def test_a_key_without_runs_shows_that_it_has_none(
     page: Page, site_with_keys: Site, watched: Watched
 ) -> None:
     watched.allow("401")

@@ -87,7 +87,7 @@ async def test_the_page_asks_for_a_key_and_keeps_it_nowhere(
     assert await context.cookies() == []
 
 
-async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_out(
+async def test_the_back_button_shows_nothing_after_logout(
     site_with_keys: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("401")
@@ -111,7 +111,7 @@ async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_o
     assert await page.get_by_label("Message").count() == 0
 
 
-async def test_who_does_not_sign_in_is_told_how(
+async def test_without_a_login_the_page_says_how(
     page: Page, site_with_keys: Site, watched: Watched
 ) -> None:
     watched.allow("401")
@@ -132,7 +132,7 @@ async def test_who_does_not_sign_in_is_told_how(
     assert await page.get_by_role("button", name="Sign in").count() == 0
 
 
-async def test_a_session_that_ends_while_a_page_is_looked_at_is_told_without_a_dialog(
+async def test_a_session_that_ends_while_a_page_is_looked_at_is_reported_without_a_dialog(
     site_with_keys: Site, page: Page, context: BrowserContext, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("401")
@@ -213,7 +213,7 @@ async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:
         assert (await client.get("/v1/runs")).status_code == 401
 
 
-async def test_an_expired_session_is_said_to_be(
+async def test_an_expired_session_is_reported(
     site_with_keys: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("401")

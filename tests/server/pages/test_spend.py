@@ -46,7 +46,7 @@ def line(page: Page, name: str) -> Locator:
     return page.get_by_role("region", name="Spend by").get_by_role("row", name=name)
 
 
-async def test_sums_add_up_and_the_unknown_is_told_apart(site: Site, page: Page) -> None:
+async def test_sums_add_up_and_the_unknown_is_distinguished(site: Site, page: Page) -> None:
     await site.store.finish(spent(1, 1.5), spent(2, 0.25, "mini"), spent(3, None))
     await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
     await expect(line(page, "podium-ultra")).to_contain_text("$1.50")
@@ -108,7 +108,7 @@ async def test_days_without_spending_say_so(site: Site, page: Page) -> None:
     await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()
 
 
-async def test_a_range_that_cannot_be_is_told_with_the_reason(
+async def test_a_range_that_cannot_be_is_reported_with_the_reason(
     site: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("Failed to load resource")

@@ -40,7 +40,7 @@ def run(*done: int, ended: bool = False) -> Run:
     )
 
 
-async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
+async def test_steps_that_end_out_of_order_elsewhere_are_each_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.0)
@@ -59,7 +59,7 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
     assert [event.document["index"] for event in told[2:4]] == [1, 0]
 
 
-def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -> None:
+def test_a_step_in_progress_reports_what_its_worker_was_sent_until_it_is_done() -> None:
     told = EventBroadcaster()
     for event in (
         RunStarted(run()),
@@ -81,7 +81,7 @@ def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -
     assert going.step.turns == (user("seen"),)
 
 
-def test_what_a_guardrail_did_is_told_as_it_happens() -> None:
+def test_what_a_guardrail_did_is_reported_as_it_happens() -> None:
     check = GuardrailCheck(
         guardrail="privacy", stage="reply", action="redacted", reason="1 × card", step=2
     )

@@ -89,7 +89,7 @@ async def test_runs_that_end_while_another_is_written_are_written_together() -> 
     assert store.writes == [("finish", "run_1"), ("finish", "run_2", "run_3")]
 
 
-async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
+async def test_a_run_in_progress_is_written_as_it_happens() -> None:
     store = Written()
     buffered = BufferedRunStore(store, write_delay=0)
     await buffered.begin(a_run())
@@ -324,7 +324,7 @@ Reading = Callable[[BufferedRunStore], Awaitable[object]]
     ],
     ids=["list", "settled", "delete_before", "delete", "claim", "begin"],
 )
-async def test_nobody_waits_for_runs_that_end_after_they_asked(reading: Reading) -> None:
+async def test_flushing_does_not_wait_for_later_runs(reading: Reading) -> None:
     store = Busy()
     store.buffered = buffered = BufferedRunStore(store)
     await buffered.finish(ended("run_1"))
@@ -337,7 +337,7 @@ async def test_nobody_waits_for_runs_that_end_after_they_asked(reading: Reading)
     await buffered.close()
 
 
-async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
+async def test_a_broken_store_blocks_no_request() -> None:
     class Broken(Written):
         async def finish(self, *runs: Run) -> None:
             await super().finish(*runs)
@@ -449,7 +449,7 @@ async def test_in_a_shared_store_a_run_is_written_as_it_begins() -> None:
     await buffered.close()
 
 
-async def test_whoever_ends_a_run_that_another_took_over_hears_of_it() -> None:
+async def test_ending_a_run_that_was_taken_over_is_an_error() -> None:
     class Lost(Written):
         async def finish(self, *runs: Run) -> None:
             if any(run.id == "run_1" for run in runs):

@@ -168,7 +168,7 @@ async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_a
                 await asyncio.sleep(0.005)
 
 
-async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:
+async def test_of_several_servers_one_continues_with_each_run(place: str) -> None:
     runs = [cut_off(number) for number in range(12)]
     await left_behind(place, *runs)
     async with a_server(place) as one, a_server(place) as other:
@@ -185,9 +185,7 @@ async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:
         assert {entry.action for entry in entries} == {"run recovered"}
 
 
-async def test_only_some_are_gone_on_with_at_a_time(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_some_are_resumed_at_a_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovering, "MAX_CONCURRENT", 2)
     await left_behind(place, *(cut_off(number) for number in range(5)))
     async with a_server(place) as server:
@@ -226,9 +224,7 @@ async def test_a_run_that_a_stopping_server_was_at_is_left_to_the_next(place: st
         assert (run.status, run.steps[0], server.worker.calls) == ("answered", FIRST, 1)
 
 
-async def test_a_run_is_handed_back_in_one_write_so_that_nobody_can_come_between(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_is_released_in_one_write(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await left_behind(place, cut_off())
     written: list[tuple[str, str]] = []
     async with a_server(place) as server:
@@ -246,7 +242,7 @@ async def test_a_run_is_handed_back_in_one_write_so_that_nobody_can_come_between
     assert written == [("running", "")]
 
 
-async def test_a_run_whose_processes_all_ended_is_ended_with_a_cause(
+async def test_a_run_with_only_dead_processes_is_ended_with_a_cause(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await left_behind(place, cut_off())
@@ -263,7 +259,7 @@ async def test_a_run_whose_processes_all_ended_is_ended_with_a_cause(
     assert "run_0 failed: its process died" in caplog.text
 
 
-async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: str) -> None:
+async def test_a_run_with_an_invalid_key_is_ended_with_a_cause(place: str) -> None:
     await left_behind(place, cut_off())
     async with a_server(place, GoodNoLonger()) as server:
         server.recovery.start()
@@ -280,7 +276,7 @@ async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: st
         StoreError("the connection was reset"),
     ],
 )
-async def test_a_run_whose_key_cannot_be_looked_up_for_a_moment_is_gone_on_with_afterwards(
+async def test_a_run_resumes_after_its_key_could_not_be_read_for_a_moment(
     place: str, error: Exception
 ) -> None:
     await left_behind(place, cut_off())
@@ -290,7 +286,7 @@ async def test_a_run_whose_key_cannot_be_looked_up_for_a_moment_is_gone_on_with_
         assert (run.status, server.worker.calls) == ("answered", 1)
 
 
-async def test_a_run_that_cannot_be_taken_for_a_moment_is_gone_on_with_afterwards(
+async def test_a_run_that_cannot_be_taken_for_a_moment_is_resumed_afterwards(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await left_behind(place, cut_off())
@@ -308,7 +304,7 @@ async def test_a_run_that_cannot_be_taken_for_a_moment_is_gone_on_with_afterward
         assert (run.status, server.worker.calls) == ("answered", 1)
 
 
-async def test_a_run_whose_own_workflow_is_not_on_record_is_not_given_another(place: str) -> None:
+async def test_a_run_without_its_recorded_workflow_gets_no_other(place: str) -> None:
     await left_behind(place, replace(cut_off(), rounds=()))
     async with a_server(place) as server:
         server.recovery.start()
@@ -327,7 +323,7 @@ THEIRS = {
 """Who led a run -> who of them is configured."""
 
 
-async def test_a_coordinator_goes_on_with_the_runs_that_it_led_and_no_others(
+async def test_a_coordinator_continues_with_the_runs_that_it_led_and_no_others(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs = [
@@ -345,7 +341,7 @@ async def test_a_coordinator_goes_on_with_the_runs_that_it_led_and_no_others(
         assert f"{run.id} was led by {led}, and here evolved(ours) leads" in caplog.text
 
 
-async def test_what_a_router_alone_led_goes_on_where_a_coordinator_is_configured(
+async def test_what_a_router_alone_led_continues_where_a_coordinator_is_configured(
     place: str,
 ) -> None:
     await left_behind(place, replace(cut_off(), conductor="router", tier="mini"))
@@ -366,7 +362,7 @@ async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place
         assert await server.store.load("run_2") == waiting
 
 
-async def test_a_run_that_began_under_another_guardrail_is_left_to_who_has_it(
+async def test_a_run_under_another_guardrail_is_left_to_the_server_that_has_it(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded = replace(cut_off(1), guardrails=("privacy",))

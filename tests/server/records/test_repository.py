@@ -43,7 +43,7 @@ async def damaged(directory: Path) -> RunStore:
     return await open_store(directory / "runs.db")
 
 
-async def test_a_run_that_goes_on_is_found_though_nothing_of_it_is_written() -> None:
+async def test_a_run_in_progress_is_found_though_nothing_of_it_is_written() -> None:
     archive = RunRepository(BufferedRunStore(NullStore()))
     archive.broadcast(RunStarted(RUN))
     assert await archive.run(RUN.id, ADA) == RUN
@@ -74,7 +74,7 @@ async def test_a_run_that_ends_while_the_store_is_read_is_found() -> None:
     assert await looking == ENDED
 
 
-async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
+async def test_an_unreadable_run_can_be_deleted_by_its_owner(
     tmp_path: Path,
 ) -> None:
     for number, principal in enumerate((ADA, ADMIN)):

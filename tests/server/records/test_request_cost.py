@@ -33,7 +33,7 @@ def test_a_run_that_was_begun_by_the_request_is_billed_whole() -> None:
     assert (bill.run, bill.usage, bill.cost_usd) == (begun, begun.usage, 0.5)
 
 
-def test_a_run_that_goes_on_is_billed_for_what_was_added() -> None:
+def test_a_run_in_progress_is_billed_for_what_was_added() -> None:
     bill = RequestCost()
     bill.add_run(run(called(7, 0.5), called(4, 0.25)), run(called(7, 0.5)))
     assert (bill.usage.input_tokens, bill.usage.output_tokens, bill.cost_usd) == (10, 4, 0.25)

@@ -191,7 +191,7 @@ async def test_a_request_joins_the_trace_that_it_names() -> None:
     assert own.parent is None
 
 
-async def test_a_run_that_fails_and_a_request_that_is_refused_are_told() -> None:
+async def test_a_run_that_fails_and_a_request_that_is_refused_are_reported() -> None:
     failing = ScriptedWorker("a", [Unavailable("no")])
     alone = FixedConductor(Workflow((Step("a", "do it"),)))
     async with traced([failing], alone) as (served, exporter):

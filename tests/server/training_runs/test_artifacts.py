@@ -95,7 +95,7 @@ def test_a_report_lies_in_its_evaluation_or_below(tmp_path: Path) -> None:
     assert exhibit.report == page
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_is_reported(tmp_path: Path) -> None:
     (named,) = find_directories([str(tmp_path / "nowhere")])
     assert (named.artifacts, named.problem) == ((), "directory not found")
 

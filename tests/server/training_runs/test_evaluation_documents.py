@@ -6,7 +6,7 @@ from pathlib import Path
 from podium.server.training_runs import Artifact, evaluation_document
 
 
-def test_an_evaluation_that_goes_on_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_an_evaluation_in_progress_reports_how_far_it_is(tmp_path: Path) -> None:
     exhibit = Artifact("mine", "mine", "evaluation", tmp_path)
     (tmp_path / "evaluation.json").write_text('{"suite": "etudes", "limit": 40, "seed": 7}')
     (tmp_path / "ideal.jsonl").write_text('{"strategy": "ideal"}\n' * 3 + '{"str')

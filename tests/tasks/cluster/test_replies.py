@@ -23,7 +23,7 @@ async def says(words: str) -> Reply:
     return Reply(words, USED)
 
 
-async def test_what_one_seat_was_told_is_not_asked_again_by_another(tmp_path: Path) -> None:
+async def test_process_results_are_shared_between_worker_processes(tmp_path: Path) -> None:
     shelf = library(tmp_path / "replies.sqlite3")
     one, other = RemoteReplyCache(shelf), RemoteReplyCache(shelf)
     assert (await one.fetch(b"key", lambda: says("first"))).text == "first"

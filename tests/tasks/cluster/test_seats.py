@@ -30,7 +30,7 @@ def seats_of(*seats: FakeSeat) -> ActorPool:
     return ActorPool(seats, EXCEPTIONS, hint="what was done is kept")
 
 
-async def test_work_goes_to_whoever_has_least_to_do() -> None:
+async def test_work_goes_to_the_least_loaded_process() -> None:
     seats = [FakeSeat("done") for _ in range(3)]
     taken = seats_of(*seats)
     assert await asyncio.gather(*(taken.perform("work") for _ in range(9))) == ["done"] * 9
@@ -65,9 +65,7 @@ async def test_work_that_kills_its_seat_is_given_to_a_few_and_leaves_the_others_
     assert await taken.perform("the rest") == "done"
 
 
-async def test_a_loss_that_leaves_no_seat_is_told_as_that_and_not_as_the_fault_of_the_work() -> (
-    None
-):
+async def test_losing_the_last_worker_process_is_not_reported_as_a_task_failure() -> None:
     taken = seats_of(*(FakeSeat(Gone()) for _ in range(MAX_LOST_ACTORS)))
     with pytest.raises(StoreError, match="has lost all actors"):
         await taken.perform("work")

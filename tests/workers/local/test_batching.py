@@ -184,7 +184,7 @@ async def test_rows_of_one_batch_have_adapters_of_their_own(
 # ---- what goes wrong
 
 
-async def test_a_fault_is_told_to_its_batch_and_the_next_one_goes_on(
+async def test_an_error_fails_its_batch_and_the_next_one_runs(
     model: CompletionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await model.load()
@@ -209,7 +209,7 @@ async def test_a_fault_is_told_to_its_batch_and_the_next_one_goes_on(
     assert str(outcomes[2]) == "out of memory"
 
 
-async def test_an_adapter_that_is_none_fails_who_asked_for_it_and_nobody_else(
+async def test_an_invalid_adapter_fails_only_its_own_request(
     model: CompletionModel, batches: list[int], adapter: str, tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "missing")
@@ -227,7 +227,7 @@ async def test_an_adapter_that_is_none_fails_who_asked_for_it_and_nobody_else(
     assert isinstance(await alone(model, [1, 2], missing), Completion)
 
 
-async def test_whoever_stops_waiting_harms_nobody_and_is_not_worked_for(
+async def test_a_cancelled_request_is_dropped_and_fails_no_other(
     model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
@@ -252,7 +252,7 @@ async def test_whoever_stops_waiting_harms_nobody_and_is_not_worked_for(
     assert batches == [2]
 
 
-async def test_a_model_that_cannot_be_loaded_is_told_to_all_and_tried_again(
+async def test_a_failed_model_load_fails_all_waiters_and_is_retried(
     tmp_path: Path,
 ) -> None:
     model = CompletionModel(ModelName(f"file:{tmp_path / 'model'}", "float32", "cpu"))
@@ -350,7 +350,7 @@ def watched() -> Iterator[list[BaseException]]:
     threading.excepthook = before
 
 
-async def test_a_model_that_nobody_knows_any_more_ends_its_thread(
+async def test_an_unreferenced_model_ends_its_thread(
     name: ModelName, watched: list[BaseException]
 ) -> None:
     model: CompletionModel | None = shared_completion_model(name)

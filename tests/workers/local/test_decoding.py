@@ -220,7 +220,7 @@ def test_a_decoders_seed_repeats_everything_and_another_does_not() -> None:
     assert first != second
 
 
-def test_a_prompts_own_seed_repeats_whoever_else_is_in_the_batch() -> None:
+def test_a_prompts_seed_is_independent_of_its_batch() -> None:
     own = Sampling(8, 1.0, top_p=0.9, top_k=50, seed=11)
     one = decoder(seed=1)
     (alone,) = one.complete(PROMPTS[:1], [own])

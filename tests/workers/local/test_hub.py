@@ -113,7 +113,7 @@ async def test_a_pulled_file_is_not_fetched_again(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("resets", [False, True])
-async def test_a_download_that_broke_off_goes_on_where_it_stopped(
+async def test_a_download_that_broke_off_continues_where_it_stopped(
     hub: Hub, home: Path, content: bytes, resets: bool
 ) -> None:
     hub.cut_after, hub.resets = 70_000, resets
@@ -138,7 +138,7 @@ async def test_a_download_that_was_killed_before_its_last_move_is_not_repeated(
     assert hub.ranges == []
 
 
-async def test_a_server_that_cannot_continue_sends_the_file_anew(hub: Hub, content: bytes) -> None:
+async def test_a_server_that_cannot_continue_sends_the_file_again(hub: Hub, content: bytes) -> None:
     hub.cut_after = 70_000
     with pytest.raises(ConfigError):
         await weights.pull(NAME)

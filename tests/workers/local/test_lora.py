@@ -95,7 +95,7 @@ def test_each_row_of_a_batch_has_its_own_adapter_or_none(tmp_path: Path) -> None
     assert_close(mixed[2:], by_peft(small, PROMPTS[2:]))
 
 
-def test_a_stack_that_is_only_asked_is_held_as_its_model_and_comes_to_the_same(
+def test_a_merged_read_only_stack_gives_the_same_results(
     tmp_path: Path,
 ) -> None:
     directory = save_with_peft(tmp_path, 1)
@@ -245,7 +245,7 @@ def test_a_process_that_dies_while_saving_leaves_the_old_adapter_or_none(
     assert not torch.equal(by_peft(directory), before)
 
 
-def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     _, stack = trained(("a",), LoraShape(4))
     with pytest.raises(StoreError, match="cannot write to"):

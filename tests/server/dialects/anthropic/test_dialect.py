@@ -54,7 +54,7 @@ def test_the_sdk_reads_an_answer() -> None:
     assert message.content[0].text == "Hi"
 
 
-def test_the_sdk_goes_on_after_a_call_with_the_message_as_it_came() -> None:
+def test_the_sdk_continues_after_a_call_with_the_message_as_it_came() -> None:
     desk = Desk(answer(text="Hm.", tool_calls=(ToolCall("c1", "weather", '{"city": "Rome"}'),)))
     hello: anthropic.types.MessageParam = {"role": "user", "content": "Hello"}
     first = desk.client.messages.create(
@@ -90,7 +90,7 @@ class ToolDesk(Desk):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_sdks_tool_runner_goes_on_without_the_thread_that_it_asked_for(stream: bool) -> None:
+def test_the_sdks_tool_runner_continues_without_the_thread_that_it_asked_for(stream: bool) -> None:
     @anthropic.beta_tool
     def weather(city: str) -> str:
         """Tell the weather."""

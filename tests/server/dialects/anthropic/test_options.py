@@ -134,7 +134,7 @@ def test_harmless_additions_to_a_tool_are_taken(addition: dict[str, Any]) -> Non
     )
 
 
-def test_examples_of_a_tools_input_are_told_in_its_description() -> None:
+def test_examples_of_a_tools_input_are_reported_in_its_description() -> None:
     tool = asked(tools=[WEATHER | {"input_examples": [{"city": "Rome"}]}]).response_options.tools[0]
     assert tool.description == 'Tells it.\nExample input: {"city": "Rome"}'
 

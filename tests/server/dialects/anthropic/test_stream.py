@@ -84,7 +84,7 @@ def test_the_final_usage_replaces_that_of_the_start() -> None:
     assert final.usage.output_tokens_details.thinking_tokens == 5
 
 
-def test_what_stays_unknown_to_the_end_is_not_told_as_none_by_the_start() -> None:
+def test_unknown_usage_is_not_sent_as_zero_at_the_start() -> None:
     final = streamed(answer(text="Hi", usage=Usage(100, 20)))
     assert (final.usage.input_tokens, final.usage.output_tokens) == (100, 20)
     assert final.usage.cache_read_input_tokens is None
@@ -142,7 +142,7 @@ def test_without_text_the_state_signs_the_thinking() -> None:
 
 
 @pytest.mark.parametrize("calls", [(), (WEATHER,)])
-def test_what_a_stream_told_of_thinking_comes_back_to_its_model(
+def test_streamed_thinking_returns_to_its_model(
     calls: tuple[ToolCall, ...],
 ) -> None:
     final = streamed(
@@ -165,14 +165,14 @@ def test_what_a_stream_told_of_thinking_comes_back_to_its_model(
     assert turn.parts[:2] == (THOUGHT, Text("Hi"))
 
 
-def test_thinking_that_the_client_wants_omitted_comes_without_words() -> None:
+def test_omitted_thinking_has_no_text() -> None:
     final = streamed(
         answer(text="Hi", thinking=(THOUGHT,)), thinking={"type": "adaptive", "display": "omitted"}
     )
     assert [block.type for block in final.content] == ["text", "redacted_thinking"]
 
 
-def test_thinking_that_nobody_asked_for_is_not_told() -> None:
+def test_unrequested_thinking_is_not_sent() -> None:
     final = streamed(answer(text="Hi", thinking=(THOUGHT,)))
     assert [block.type for block in final.content] == ["text"]
 

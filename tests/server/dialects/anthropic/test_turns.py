@@ -124,7 +124,7 @@ def test_a_block_that_is_not_served_is_refused_with_what_to_send_instead(
     assert instead in str(refused)
 
 
-def test_that_a_tool_showed_a_document_is_told() -> None:
+def test_that_a_tool_showed_a_document_is_reported() -> None:
     shown = [{"type": "text", "text": "Here it is."}, PDF | {"title": "plan.pdf"}]
     (result,) = asked(**after_call(RESULT | {"content": shown})).messages[-1].parts
     assert isinstance(result, ToolResult)
@@ -147,7 +147,7 @@ def test_words_of_a_document_are_handed_on(source: dict[str, Any]) -> None:
     assert beside == (ToolResult("call_1", "sunny"), Text("The answer is 42"))
 
 
-def test_what_a_document_is_called_and_is_about_is_told_before_its_words() -> None:
+def test_what_a_document_is_called_and_is_about_is_reported_before_its_words() -> None:
     notes = {
         "type": "document",
         "source": NOTES,
@@ -188,7 +188,7 @@ def test_a_document_that_says_nothing_adds_nothing() -> None:
         {"type": "file", "file_id": "file_1"},
     ],
 )
-def test_of_a_document_that_no_worker_reads_it_is_told_that_there_was_one(
+def test_of_a_document_that_no_worker_reads_it_is_reported_that_there_was_one(
     source: dict[str, Any],
 ) -> None:
     refused = refusal(**said([{"type": "document", "source": source}]))

@@ -48,7 +48,7 @@ def test_a_completion_says_what_was_answered() -> None:
     assert found.choices[0].message.tool_calls is None
 
 
-def test_calls_of_tools_are_told_without_empty_words() -> None:
+def test_calls_of_tools_are_reported_without_empty_words() -> None:
     choice = checked(format_response(answer(tool_calls=(CLOCK,), finish="tool"))).choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
@@ -60,7 +60,7 @@ def test_calls_of_tools_are_told_without_empty_words() -> None:
     }
 
 
-def test_words_beside_calls_are_told() -> None:
+def test_words_beside_calls_are_reported() -> None:
     said = answer(text="A moment.", tool_calls=(CLOCK,), finish="tool")
     assert checked(format_response(said)).choices[0].message.content == "A moment."
 
@@ -73,13 +73,13 @@ def test_an_empty_answer_is_an_empty_text() -> None:
     ("finish", "reason"),
     [("stop", "stop"), ("length", "length"), ("refused", "content_filter")],
 )
-def test_why_it_ended_is_told_in_openais_words(finish: Finish, reason: str) -> None:
+def test_why_it_ended_is_reported_in_openais_words(finish: Finish, reason: str) -> None:
     assert (
         checked(format_response(answer(text="a", finish=finish))).choices[0].finish_reason == reason
     )
 
 
-def test_reasoning_is_shown_only_to_those_who_asked() -> None:
+def test_reasoning_is_sent_only_on_request() -> None:
     said = answer(text="So.", thinking=(Thinking("Hm"), Thinking("Ah")))
     shown = format_response(said, reasoning_effort="low")["choices"][0]["message"]
     assert shown["reasoning_content"] == "Hm\n\nAh"
@@ -112,7 +112,7 @@ def test_usage_is_standard_where_nothing_was_conducted() -> None:
 
 
 @pytest.mark.parametrize("total", [UNKNOWN_USAGE, Usage(10, None, 0, 0), Usage(None, 4, 0, 0)])
-def test_a_total_that_nobody_knows_is_not_made_up(total: Usage) -> None:
+def test_an_unknown_total_is_not_invented(total: Usage) -> None:
     assert usage(answer(usage=total)) is None
 
 
@@ -128,7 +128,7 @@ def test_metadata_and_the_way_of_serving_are_repeated() -> None:
     assert found.service_tier == "default"
 
 
-def test_nothing_is_repeated_that_was_not_said() -> None:
+def test_fields_that_were_not_sent_are_not_echoed() -> None:
     assert not {"metadata", "service_tier"} & format_response(answer()).keys()
 
 

@@ -209,7 +209,7 @@ def test_what_cannot_be_honoured_is_refused_and_named(field: str, value: object)
     assert field in str(found)
 
 
-def test_a_misspelt_field_is_told_its_name() -> None:
+def test_a_misspelt_field_is_reported_with_the_nearest_name() -> None:
     assert "did you mean 'max_completion_tokens'?" in str(refusal(max_completion_token=5))
 
 
@@ -421,7 +421,7 @@ def test_a_response_format_that_is_none_is_refused(form: Any, field: str) -> Non
     assert refusal(response_format=form).field == f"response_format.{field}"
 
 
-def test_how_long_an_answer_should_be_is_told_in_words() -> None:
+def test_verbosity_becomes_an_instruction() -> None:
     told = read(verbosity="low").messages
     assert [message.role for message in told] == ["system", "user"]
     assert "short" in told[0].text

@@ -66,7 +66,7 @@ def test_a_developer_speaks_as_the_system() -> None:
     assert told == (system("Be brief"), user("Why?"))
 
 
-def test_what_was_said_before_stays_in_its_order() -> None:
+def test_earlier_messages_keep_their_order() -> None:
     told = read(
         {"role": "system", "content": "Be brief"},
         {"role": "user", "content": "Hello"},
@@ -161,7 +161,7 @@ def test_reasoning_that_comes_back_is_thinking_of_no_known_model() -> None:
     assert read(said, ASKED)[0].parts == (Thinking("Hm"), Text("So."))
 
 
-def test_a_refusal_is_what_the_assistant_said() -> None:
+def test_a_refusal_is_assistant_text() -> None:
     parts = [{"type": "refusal", "refusal": "I will not."}]
     assert read({"role": "assistant", "content": parts}, ASKED)[0] == assistant("I will not.")
     said = {"role": "assistant", "content": None, "refusal": "I will not."}
@@ -196,7 +196,7 @@ def test_what_clients_add_to_a_part_or_a_call_is_ignored_and_named() -> None:
     ]
 
 
-def test_an_assistant_that_said_nothing_is_an_empty_turn() -> None:
+def test_an_empty_assistant_message_is_an_empty_turn() -> None:
     silent: dict[str, Any] = {"role": "assistant"}
     for turn in (silent, silent | {"content": None, "tool_calls": []}):
         assert read(ASKED, turn, ASKED)[1] == Message("assistant", ())

@@ -59,7 +59,7 @@ def test_a_stream_is_read_to_its_end() -> None:
     assert told[-1].usage.completion_tokens == 4
 
 
-def test_reasoning_reaches_whoever_asks_for_it() -> None:
+def test_reasoning_is_sent_on_request() -> None:
     stage = Backstage(answer("So.", thinking=(Thinking("Hm"),)))
     stream = stage.client.chat.completions.create(
         model="podium", messages=QUESTION, stream=True, reasoning_effort="high"
@@ -68,7 +68,7 @@ def test_reasoning_reaches_whoever_asks_for_it() -> None:
     assert [extra["reasoning_content"] for extra in seen if extra] == ["step 1: solver\n", "Hm"]
 
 
-def test_a_stream_with_a_helper_comes_to_the_whole_completion() -> None:
+def test_the_stream_helper_assembles_the_whole_completion() -> None:
     stage = Backstage(answer("Be cause.", usage=Usage(3, 4, 0, 0, 0)))
     with stage.client.chat.completions.stream(
         model="podium", messages=QUESTION, stream_options={"include_usage": True}

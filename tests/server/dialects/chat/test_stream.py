@@ -110,7 +110,7 @@ def test_other_chunks_say_that_usage_is_still_to_come() -> None:
     assert all("usage" in chunk for chunk in told)
 
 
-def test_usage_is_not_told_where_nobody_asked() -> None:
+def test_usage_is_not_sent_unasked() -> None:
     pen = writer()
     assert not any("usage" in chunk for chunk in events(pen.begin() + pen.end(ended())))
 

@@ -154,7 +154,7 @@ def test_plain_text_has_no_schema() -> None:
     assert asked(text={"format": {"type": "text"}}).response_options.schema is None
 
 
-def test_verbosity_is_told_in_words() -> None:
+def test_verbosity_becomes_an_instruction() -> None:
     read = asked(instructions="Be kind.", text={"verbosity": "low"})
     assert read.messages[:2] == (system("Be kind."), system("Keep your answer short."))
     assert len(asked(text={"verbosity": "medium"}).messages) == 1
@@ -180,7 +180,7 @@ def test_podium_params_are_read() -> None:
     assert (params.max_steps, params.budget) == (3, {"usd": 0.5})
 
 
-def test_the_body_is_kept_for_what_is_told_back() -> None:
+def test_the_body_is_kept_for_fields_that_are_echoed() -> None:
     assert asked(metadata={"case": "7"}).body["metadata"] == {"case": "7"}
 
 
@@ -284,7 +284,7 @@ def test_a_schema_that_is_no_schema_is_refused() -> None:
     assert field.startswith("text.format.schema")
 
 
-def test_codex_is_told_which_setting_to_change() -> None:
+def test_the_error_names_the_setting_that_codex_must_change() -> None:
     assert "config.toml" in str(refused(tools=[{"type": "web_search"}]))
 
 
@@ -378,7 +378,5 @@ def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize(("summary", "shown"), [("none", False), ("auto", True), (None, False)])
-def test_no_progress_is_shown_to_a_client_that_wants_no_summaries(
-    summary: str | None, shown: bool
-) -> None:
+def test_a_client_without_summaries_gets_no_progress(summary: str | None, shown: bool) -> None:
     assert asked(reasoning={"summary": summary}).shows_reasoning is shown

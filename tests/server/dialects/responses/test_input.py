@@ -93,7 +93,7 @@ def test_a_message_of_the_assistant_is_taken_back_as_it_was_given() -> None:
     assert told([item, QUESTION])[0] == assistant("Hi!")
 
 
-def test_a_refusal_is_what_the_assistant_said() -> None:
+def test_a_refusal_is_assistant_text() -> None:
     item = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
     assert told([item, QUESTION])[0] == assistant("No.")
 
@@ -135,7 +135,7 @@ def test_pictures_that_a_tool_gave_are_its_results() -> None:
     assert last.parts == (ToolResult("call_1", "a cat", images=shown),)
 
 
-def test_that_a_tool_showed_a_document_is_told() -> None:
+def test_that_a_tool_showed_a_document_is_reported() -> None:
     file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
     seen = [{"type": "input_text", "text": "Here it is."}, file]
     last = told([QUESTION, CALL, RESULT | {"output": seen}])[-1]
@@ -190,7 +190,7 @@ def test_a_call_within_a_namespace_has_the_name_that_workers_know() -> None:
         {"type": "reasoning", "summary": [], "content": None, "encrypted_content": None},
     ],
 )
-def test_reasoning_of_models_elsewhere_is_handed_to_nobody(reasoning: Any) -> None:
+def test_reasoning_of_other_models_is_dropped(reasoning: Any) -> None:
     assert told([reasoning, QUESTION]) == (user("And now?"),)
 
 
@@ -302,7 +302,7 @@ def test_what_is_wrong_with_an_item_is_named(items: Any, field: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["compaction", "compaction_trigger"])
-def test_who_would_compact_a_conversation_is_told_how_codex_does_it_itself(kind: str) -> None:
+def test_a_compaction_request_is_refused_with_codexs_own_alternative(kind: str) -> None:
     assert "[model_providers]" in str(refused([QUESTION, {"type": kind}]))
 
 

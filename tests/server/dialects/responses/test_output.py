@@ -79,7 +79,7 @@ def test_usage_with_an_unknown_total_is_null() -> None:
     assert response_usage(UNKNOWN_USAGE, UNKNOWN_USAGE) is None
 
 
-def test_a_response_tells_back_what_was_asked() -> None:
+def test_a_response_echoes_the_request() -> None:
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
     wishes: dict[str, Any] = {
         "instructions": "Be kind.",
@@ -134,7 +134,7 @@ def test_what_a_worker_wrote_instead_of_a_custom_tools_input_is_passed_on(argume
     assert item["input"] == arguments
 
 
-def test_thinking_is_shown_only_to_those_who_asked_for_it() -> None:
+def test_thinking_is_sent_only_on_request() -> None:
     ended = {"text": "Hi", "thinking": (THOUGHT,)}
     assert [item["type"] for item in format_response(ended)["output"]] == ["message"]
     shown = format_response(ended, reasoning={"summary": "auto"})
@@ -173,7 +173,7 @@ def test_an_answer_that_was_cut_off_is_incomplete() -> None:
     assert found.incomplete_details.reason == "max_output_tokens"
 
 
-def test_a_refusal_is_told_as_one() -> None:
+def test_a_refusal_is_reported_as_one() -> None:
     found = valid_response(format_response({"text": "I will not.", "finish": "refused"}))
     item = found.output[0]
     assert item.type == "message"
@@ -212,12 +212,12 @@ def test_what_the_server_calls_messages_is_input_here() -> None:
     assert RESPONSES.format_error(refusal)["error"]["param"] == "input"
 
 
-def test_an_error_with_a_code_of_its_own_is_told_with_it() -> None:
+def test_an_error_with_a_code_of_its_own_is_reported_with_it() -> None:
     refusal = ApiError("invalid", "it was deleted", code="previous_response_not_found")
     assert RESPONSES.format_error(refusal)["error"]["code"] == "previous_response_not_found"
 
 
-def test_a_response_can_be_told_again_without_its_request() -> None:
+def test_a_response_can_be_rendered_without_its_request() -> None:
     asked = ApiRequest(model="podium", messages=())
     again = RESPONSES.format_response(
         asked, ApiResponse(id="run_1f", model="podium", created=17, text="Hello")

@@ -72,7 +72,7 @@ async def test_a_stream_is_read_to_its_end_by_the_async_client() -> None:
         assert (await stream.get_final_response()).output_text == "Because."
 
 
-def test_reasoning_reaches_whoever_asks_for_it() -> None:
+def test_reasoning_is_sent_on_request() -> None:
     stage = Backstage(answer("So.", thinking=(THOUGHT,)))
     stream = stage.client.responses.create(
         model="podium", input="Why?", stream=True, reasoning={"effort": "high", "summary": "auto"}
@@ -143,7 +143,7 @@ def test_tools_are_called_and_their_results_come_back(stream: bool) -> None:
     assert results.parts == (ToolResult("call_1", "12:00"), ToolResult("call_2", "12:00"))
 
 
-def test_a_conversation_goes_on_by_the_id_of_its_last_response() -> None:
+def test_a_conversation_continues_by_the_id_of_its_last_response() -> None:
     stage = Backstage(answer("One."), answer("Two."))
     first = stage.client.responses.create(model="podium", input="Count.")
     stage.client.responses.create(model="podium", input="Go on.", previous_response_id=first.id)
@@ -178,7 +178,7 @@ def test_a_bad_request_names_its_field_in_the_sdks_error() -> None:
     assert caught.value.param == "max_tool_calls"
 
 
-def test_a_stream_that_fails_tells_the_error_and_what_came_before() -> None:
+def test_a_stream_that_fails_reports_the_error_and_what_came_before() -> None:
     stage = Backstage(ApiError("upstream", "no worker could answer"))
     events = list(stage.client.responses.create(model="podium", input="Why?", stream=True))
     error, failed = events[-2:]

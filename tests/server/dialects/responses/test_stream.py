@@ -43,7 +43,7 @@ def plain_stream() -> bytes:
     )
 
 
-def test_a_plain_answer_is_told_in_the_order_of_the_api() -> None:
+def test_a_plain_answer_is_reported_in_the_order_of_the_api() -> None:
     assert told(plain_stream()) == [
         "created",
         "in_progress",
@@ -78,7 +78,7 @@ def test_deltas_are_sent_as_they_come() -> None:
     assert stream.text("lo").count(b"\n\n") == 1
 
 
-def test_an_empty_piece_of_text_is_not_told() -> None:
+def test_an_empty_text_delta_is_not_sent() -> None:
     stream = writer()
     assert stream.begin() != stream.text("") == b""
 
@@ -155,7 +155,7 @@ def test_sealed_thinking_that_comes_after_the_text_is_an_item_of_its_own() -> No
     assert reasoning["encrypted_content"]
 
 
-def test_a_tool_call_is_told_with_its_arguments() -> None:
+def test_a_tool_call_is_reported_with_its_arguments() -> None:
     stream = writer(tools=[WEATHER])
     call = ToolCall("call_1", "weather", '{"city":"Bern"}')
     sent = stream.begin() + stream.end(answer(tool_calls=(call,), finish="tool"))
@@ -258,7 +258,7 @@ def test_a_refusal_after_text_is_incomplete_for_its_content() -> None:
     assert last["response"]["incomplete_details"] == {"reason": "content_filter"}
 
 
-def test_a_failure_is_told_as_an_error_and_a_response_that_failed() -> None:
+def test_a_failure_is_reported_as_an_error_and_a_response_that_failed() -> None:
     stream = writer()
     sent = stream.begin() + stream.text("Hel")
     sent += stream.fail(ApiError("upstream", "no worker could answer; try again"))
@@ -308,7 +308,7 @@ def test_an_answer_of_nothing_completes() -> None:
     assert (last["type"], last["response"]["output"]) == ("response.completed", [])
 
 
-def test_usage_is_told_at_the_end_and_not_before() -> None:
+def test_usage_is_reported_at_the_end_and_not_before() -> None:
     events = events_of(plain_stream())
     assert events[0]["response"]["usage"] is None
     assert events[-1]["response"]["usage"]["total_tokens"] == 42
@@ -320,7 +320,7 @@ def test_unknown_usage_is_not_made_up() -> None:
     assert events_of(stream.begin() + stream.end(ended))[-1]["response"]["usage"] is None
 
 
-def test_text_of_any_kind_is_told_as_it_is() -> None:
+def test_text_of_any_kind_is_reported_as_it_is() -> None:
     odd = 'line\nnext\r\n\u2028"quoted" \U0001f3bc data: x\n\n'
     stream = writer()
     sent = stream.begin() + stream.text(odd) + stream.end(answer(text=odd))
@@ -337,7 +337,7 @@ CALLED = st.lists(st.sampled_from(["weather", "patch"]), max_size=2)
 
 @settings(max_examples=40, deadline=None)
 @given(TOLD, CALLED, st.booleans())
-def test_whatever_is_told_in_whatever_order_the_sdk_puts_it_together(
+def test_the_sdk_assembles_any_order_of_events(
     pieces: list[tuple[str, str]], called: list[str], thought: bool
 ) -> None:
     stream = writer(
@@ -362,7 +362,7 @@ def test_whatever_is_told_in_whatever_order_the_sdk_puts_it_together(
     assert len([item for item in done if "call_id" in item]) == len(calls)
 
 
-def test_a_call_is_told_in_pieces() -> None:
+def test_a_call_is_reported_in_pieces() -> None:
     stream = writer(tools=[WEATHER])
     pieces = [Delta(piece, "tool_call", 0, "call_1", "weather") for piece in ("", '{"city":')]
     call, other = ToolCall("call_1", "weather", '{"city":1}'), ToolCall("call_2", "weather", "{}")
@@ -384,7 +384,7 @@ def test_a_call_is_told_in_pieces() -> None:
     assert [item["arguments"] for item in output] == ['{"city":1}', "{}"]
 
 
-def test_a_call_is_told_whole_where_it_is_rewritten_or_thinking_comes_before_it() -> None:
+def test_a_call_is_reported_whole_where_it_is_rewritten_or_thinking_comes_before_it() -> None:
     patch = {"type": "custom", "name": "patch"}
     assert writer(tools=[WEATHER]).streams_call("weather")
     assert not writer(tools=[patch]).streams_call("patch")

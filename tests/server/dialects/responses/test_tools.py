@@ -113,7 +113,7 @@ def test_a_function_that_is_added_later_is_answered_as_it_is_offered(body: dict[
     assert client_tool_names(body) == {}
 
 
-def test_nothing_is_said_by_adding_tools() -> None:
+def test_adding_tools_emits_no_event() -> None:
     calls = [
         {"type": "function_call", "call_id": id_, "name": "weather", "arguments": "{}"}
         for id_ in ("a", "b")
