@@ -64,7 +64,7 @@ async def test_trainings_are_listed_and_lead_to_their_curves(learning: Site, pag
     await page.get_by_role("link", name="trained/etudes").click()
     await page.wait_for_url("**/learning/trained.etudes")
     await expect(page.get_by_role("heading", level=1)).to_have_text("trained/etudes")
-    for title in ("Reward", "Accuracy given a valid plan", "Entropy of workers, bits"):
+    for title in ("Reward", "Accuracy given a valid plan", "Variety of workers"):
         await expect(page.get_by_role("img", name=title, exact=True)).to_be_visible()
     await page.get_by_text("Numbers of Reward").locator("..").click()
     numbers = page.get_by_role("region", name="Numbers of Reward")
@@ -111,6 +111,31 @@ async def test_a_slider_leads_through_the_plans_by_keyboard_and_by_address(
     await page.keyboard.press("End")
     await expect(sample).to_contain_text("A late")
     assert page.url.endswith("/learning/trained.etudes")
+
+
+async def test_many_lines_of_one_kind_are_drawn_apart_each_with_its_name(
+    learning: Site, page: Page, trained: Path
+) -> None:
+    kinds = {f"accuracy/chain-{number}": number / 10 for number in (1, 2, 10, 3, 4)}
+    write(trained / "etudes" / "metrics.jsonl", metrics(3, **kinds), metrics(4, **kinds))
+    await page.goto(learning.url("/learning/trained.etudes"))
+    family = page.locator("figure", has_text="Accuracy by kind of question")
+    heads = family.locator(".multiple-head")
+    await expect(heads).to_have_text(
+        ["chain-110%", "chain-220%", "chain-330%", "chain-440%", "chain-10100%"]
+    )
+    one = family.get_by_role("img", name="chain-2")
+    await expect(one.locator("desc")).to_have_text("chain-2: from 20% to 20%, step 3 to 4.")
+    await expect(family.locator(".chart-note")).to_contain_text("whose answer was right")
+
+
+async def test_names_are_sorted_as_people_count(learning: Site, page: Page, trained: Path) -> None:
+    for number in (10, 2, 1):
+        write(trained / f"grpo-{number}" / "metrics.jsonl", metrics(1))
+    await page.goto(learning.url("/learning"))
+    rows = page.get_by_role("region", name="Trainings").get_by_role("rowheader")
+    names = ["trained/etudes", *(f"trained/grpo-{number}" for number in (1, 2, 10))]
+    await expect(rows).to_have_text(names)
 
 
 async def test_a_training_that_has_not_begun_says_so(

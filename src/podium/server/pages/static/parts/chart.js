@@ -12,9 +12,9 @@ import { describeLine, drawLines, lineTable } from './chart/lines.js';
  * @typedef {{label: string, hue?: number}} Part What a bar is stacked of.
  * @typedef {{label: string, values: (number | null)[], title?: string}} Bar `values` are in the
  *   order of the parts; null is unknown.
- * @typedef {{title: string, across: string, format?: (value: number) => string, low?: number,
- *   high?: number, height?: number}} Options `across` names what goes from left to right; `low` and
- *   `high` are where the scale ends, unless the values do.
+ * @typedef {{title: string, note?: string, across: string, format?: (value: number) => string,
+ *   low?: number, high?: number, height?: number}} Options `note` says what it means; `across` names
+ *   what goes from left to right; `low` and `high` are where the scale ends, unless the values do.
  * @typedef {{element: HTMLElement}} Chart
  */
 

@@ -1,46 +1,79 @@
-// The curves of a training: which series are drawn together, and under which words. What the
-// numbers mean is explained in docs/reference/training.md.
+// The curves of a training: which series are drawn together, and under which words.
 
 import { h, replace } from '../lib/dom.js';
 import { percentText } from '../lib/format.js';
 import { lineChart } from './chart.js';
+import { multiples } from './chart/multiples.js';
 
 /**
  * @typedef {Record<string, [number, number][]>} Series
- * @typedef {{title: string, lines: [string, string][], high?: number,
+ * @typedef {{title: string, note: string, lines: [string, string][], high?: number,
  *   format?: (value: number) => string}} Plot `lines` are names of series and their words.
  */
 
 const HELD_OUT = 'held_out/';
 const SHARE = { high: 1, format: percentText };
 
+/** More lines than these hide each other. */
+const MOST_LINES = 4;
+
 /** @type {Plot[]} */
 const PLOTS = [
-  { title: 'Reward', lines: [['reward', 'reward']] },
+  {
+    title: 'Reward',
+    note: 'What training maximises, as a mean over the plans of a step.',
+    lines: [['reward', 'reward']],
+  },
   {
     title: 'Accuracy given a valid plan',
+    note: 'Share of plans whose answer was right.',
     lines: [
       ['accuracy_given_valid', 'given a valid plan'],
       ['accuracy', 'over all plans'],
     ],
     ...SHARE,
   },
-  { title: 'Valid plans', lines: [['valid_rate', 'share of valid plans']], ...SHARE },
-  { title: 'Entropy of workers, bits', lines: [['entropy_bits', 'entropy']] },
-  { title: 'Steps of a plan', lines: [['mean_steps', 'mean steps']] },
-  { title: 'Everyday questions left alone', lines: [['everyday', 'share']], ...SHARE },
   {
-    title: 'Behind the best',
+    title: 'Valid plans',
+    note: 'Share of plans that could be carried out as written.',
+    lines: [['valid_rate', 'share of valid plans']],
+    ...SHARE,
+  },
+  {
+    title: 'Variety of workers',
+    note: 'Entropy of the workers chosen, in bits: 0 is always the same one.',
+    lines: [['entropy_bits', 'entropy']],
+  },
+  { title: 'Steps of a plan', note: 'How long plans are, on average.', lines: [['mean_steps', 'mean steps']] },
+  {
+    title: 'Everyday questions left alone',
+    note: 'Share of simple questions that got one step, as they should.',
+    lines: [['everyday', 'share']],
+    ...SHARE,
+  },
+  {
+    title: 'Reward still to gain',
+    note: 'How much better the best worker alone and ideal plans do; below 0, plans are ahead.',
     lines: [
-      ['regret', 'regret against the best worker'],
-      ['ceiling_gap', 'gap to ideal plans'],
+      ['regret', 'best worker alone'],
+      ['ceiling_gap', 'ideal plans'],
     ],
   },
-  { title: 'Groups with spread', lines: [['groups_with_spread', 'share of groups']], ...SHARE },
-  { title: 'Tokens of a completion', lines: [['mean_tokens', 'mean']] },
-  { title: 'Loss', lines: [['loss', 'loss']] },
   {
-    title: 'Seconds a step',
+    title: 'Questions that teach',
+    note: 'Share of questions with both right and wrong plans: only these change the model.',
+    lines: [['groups_with_spread', 'share of questions']],
+    ...SHARE,
+  },
+  {
+    title: 'Tokens of a plan',
+    note: 'How much the conductor writes for a plan, on average.',
+    lines: [['mean_tokens', 'mean']],
+  },
+  { title: 'Loss', note: 'What the optimiser minimises.', lines: [['loss', 'loss']] },
+  {
+    title: 'Seconds a training step',
+    note: 'The whole step, and how much of it sampling and workers take.',
     lines: [
       ['seconds', 'all of it'],
       ['seconds/sampling', 'sampling'],
@@ -50,14 +83,21 @@ const PLOTS = [
 ];
 
 /** Series of many lines: how their names begin, and what they are called. */
-const FAMILIES = /** @type {[string, string][]} */ ([
-  ['accuracy/', 'Accuracy by kind'],
-  [`${HELD_OUT}accuracy/`, 'Held-out accuracy by kind'],
-  ['worker/', 'Share of steps by worker'],
-  ['steps/', 'Share of plans by their steps'],
-  ['shape/', 'Share of plans by shape'],
-  ['eval/', 'Accuracy on held-out examples'],
+const FAMILIES = /** @type {[string, string, string][]} */ ([
+  ['accuracy/', 'Accuracy by kind of question', 'Share of plans whose answer was right, in training.'],
+  [
+    `${HELD_OUT}accuracy/`,
+    'Accuracy by kind of question, held out',
+    'The same on questions that were not trained on.',
+  ],
+  ['worker/', 'Share of steps by worker', 'Which workers plans use.'],
+  ['steps/', 'Share of plans by number of steps', 'How long plans are.'],
+  ['shape/', 'Share of plans by shape', 'How the steps of plans read each other.'],
+  ['eval/', 'Accuracy on held-out examples', 'Share of held-out examples written as taught.'],
 ]);
+
+/** 2 stands before 10. */
+const NATURAL = new Intl.Collator(undefined, { numeric: true });
 
 /** What is written down for held-out questions and means nothing there: each is tried once. */
 const NEVER_MEASURED = new Set(['groups_with_spread', 'seconds']);
@@ -68,17 +108,20 @@ const NEVER_MEASURED = new Set(['groups_with_spread', 'seconds']);
  */
 export function curves() {
   const element = h('div', { class: 'curves' });
-  /** @type {Map<string, ReturnType<typeof lineChart>>} */
+  /** @type {Map<string, ReturnType<typeof lineChart> & {isMany?: boolean}>} */
   const drawn = new Map();
   return {
     element,
     update(series) {
       const wanted = plots(series);
-      const same = wanted.length === drawn.size && wanted.every(({ title }) => drawn.has(title));
+      const isDrawn = (/** @type {{title: string, lines: unknown[]}} */ { title, lines }) =>
+        drawn.get(title)?.isMany === lines.length > MOST_LINES;
+      const same = wanted.length === drawn.size && wanted.every(isDrawn);
       for (const { title, lines, ...options } of wanted) {
         const known = drawn.get(title);
-        if (known) known.update(lines);
-        else drawn.set(title, lineChart(lines, { title, across: 'step', ...options }));
+        const isMany = lines.length > MOST_LINES;
+        if (known?.isMany === isMany) known.update(lines);
+        else drawn.set(title, { ...(isMany ? multiples : lineChart)(lines, { title, across: 'step', ...options }), isMany });
       }
       if (same) return;
       for (const title of drawn.keys()) {
@@ -101,8 +144,9 @@ function plots(series) {
       { label: `${label}, held out`, hue, faint: true, points: measured(series, name) },
     ]),
   }));
-  const families = FAMILIES.map(([beginning, title]) => ({
+  const families = FAMILIES.map(([beginning, title, note]) => ({
     title,
+    note,
     ...SHARE,
     lines: family(series, beginning),
   }));
@@ -126,7 +170,7 @@ function measured(series, name) {
  * @param {string} beginning
  */
 function family(series, beginning) {
-  const names = Object.keys(series).filter((name) => name.startsWith(beginning)).sort();
+  const names = Object.keys(series).filter((name) => name.startsWith(beginning)).sort(NATURAL.compare);
   const filled = beginning === 'steps/' || beginning === 'shape/';
   return names.map((name, hue) => ({
     label: name.slice(beginning.length),

@@ -36,7 +36,12 @@ export function frame(options, { parts, draw, describe, table }) {
   const element = h(
     'figure',
     { class: 'chart' },
-    h('figcaption', { class: 'chart-title' }, options.title),
+    h(
+      'figcaption',
+      {},
+      h('span', { class: 'chart-title' }, options.title),
+      options.note && h('span', { class: 'chart-note' }, options.note),
+    ),
     legend,
     place,
     details,

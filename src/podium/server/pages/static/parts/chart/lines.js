@@ -3,6 +3,7 @@
 import { s } from '../../lib/dom.js';
 import { ROOM, colour, grid, nothing, numbersTable, plain, written } from './frame.js';
 import { least, most, scale, some, ticks } from './scale.js';
+import { smooth } from './smooth.js';
 
 /**
  * @typedef {import('../chart.js').Line} Line
@@ -50,15 +51,20 @@ export function drawLines(lines, options, width, height) {
  * @param {Options} options
  */
 function drawLine(line, hue, x, y, options) {
-  const places = line.points.map(([at, value]) => [x(at).toFixed(1), y(value).toFixed(1)]);
+  const placed = (/** @type {[number, number][]} */ points) =>
+    points.map(([at, value]) => [x(at).toFixed(1), y(value).toFixed(1)]);
+  const path = (/** @type {[number, number][]} */ points) => `M${placed(points).join(' L')}`;
+  const places = placed(line.points);
+  const trend = line.faint ? line.points : smooth(line.points);
   const dotted = line.faint || places.length === 1;
   return s(
     'g',
     { class: line.faint ? 'faint' : '' },
     s('path', {
-      class: `chart-line ${colour(hue)}`,
-      d: `M${places.map((place) => place.join(',')).join(' L')}`,
+      class: `chart-line ${colour(hue)} ${trend === line.points ? '' : 'chart-raw'}`,
+      d: path(line.points),
     }),
+    trend !== line.points && s('path', { class: `chart-line ${colour(hue)}`, d: path(trend) }),
     dotted &&
       places.map(([cx, cy]) => s('circle', { class: `chart-dot ${colour(hue)}`, cx, cy, r: 2.2 })),
     s('title', {}, describeLine(line, options)),
