@@ -37,14 +37,14 @@ NOT_LOOKED_UP = "could not be audited"
 
 
 def entries(lock: str) -> Iterator[str]:
-    """The entries of a lock file, each in one line."""
+    """Return the entries of a lock file, each in one line."""
     for entry in lock.replace("\\\n", " ").splitlines():
         if entry.strip() and not entry.startswith("#"):
             yield " ".join(entry.split())
 
 
 def problems_of_lock(name: str, lock: str) -> Iterator[str]:
-    """What is wrong with a lock file."""
+    """Yield the problems of a lock file."""
     for entry in entries(lock):
         requirement, *hashes = re.split(r" (?=--hash=)", entry)
         if not PINNED.fullmatch(requirement):
@@ -54,7 +54,7 @@ def problems_of_lock(name: str, lock: str) -> Iterator[str]:
 
 
 def problems_of_table(table: str) -> Iterator[str]:
-    """What is wrong with the dependencies in pyproject.toml."""
+    """Yield the problems of the dependencies in pyproject.toml."""
     project = tomllib.loads(table)
     groups = {
         "dependencies": project["project"]["dependencies"],
@@ -68,7 +68,7 @@ def problems_of_table(table: str) -> Iterator[str]:
 
 
 def problems_of_installer(name: str, text: str) -> Iterator[str]:
-    """What is installed there without a hash, or from elsewhere."""
+    """Yield installations without a hash, or from elsewhere."""
     for line in text.replace("\\\n", " ").splitlines():
         command = " ".join(line.split())
         if command.startswith("#") or not re.search(r"\b(pip|uv pip) install\b", command):
@@ -80,7 +80,7 @@ def problems_of_installer(name: str, text: str) -> Iterator[str]:
 
 
 def problems(root: Path) -> Iterator[str]:
-    """All that is wrong, in words."""
+    """Yield every problem."""
     for lock in sorted(root.glob("requirements*.lock")):
         yield from problems_of_lock(lock.name, lock.read_text("utf-8"))
     yield from problems_of_table((root / "pyproject.toml").read_text("utf-8"))
@@ -93,7 +93,7 @@ def problems(root: Path) -> Iterator[str]:
 
 
 def look_up(root: Path) -> int:
-    """Have pip-audit look the locked versions up; 1 where one is vulnerable."""
+    """Run pip-audit over the locked versions; return 1 if one is vulnerable."""
     if find_spec("pip_audit") is None:
         say("SKIPPED: pip-audit is not installed, so nothing is known of vulnerabilities")
         return 0
@@ -103,24 +103,24 @@ def look_up(root: Path) -> int:
         ended = subprocess.run(  # noqa: S603 - our own arguments
             (*command, "-r", str(lock)), capture_output=True, text=True, check=False
         )
-        told = ended.stdout + ended.stderr
-        if ended.returncode and any(each in told for each in COULD_NOT_LOOK):
-            say(f"SKIPPED: {lock.name} could not be looked up: {told.strip().splitlines()[-1]}")
+        output = ended.stdout + ended.stderr
+        if ended.returncode and any(each in output for each in COULD_NOT_LOOK):
+            say(f"SKIPPED: {lock.name} could not be looked up: {output.strip().splitlines()[-1]}")
             continue
-        if unknown := told.count(NOT_LOOKED_UP):
+        if unknown := output.count(NOT_LOOKED_UP):
             say(f"SKIPPED: {unknown} versions of {lock.name} are not in the database, or hidden")
-        say(f"{lock.name}: {told.strip()}")
+        say(f"{lock.name}: {output.strip()}")
         worst = max(worst, ended.returncode)
     return worst
 
 
 def say(line: str) -> None:
-    """A line for whoever runs this."""
+    """Print a line to standard error."""
     sys.stderr.write(f"audit: {line}\n")
 
 
 def main(arguments: list[str]) -> int:
-    """Check, and say what is wrong."""
+    """Print every problem; return the exit code."""
     found = list(problems(ROOT))
     for problem in found:
         say(problem)

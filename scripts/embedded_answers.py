@@ -30,7 +30,7 @@ AT_ONCE: Final = 4
 
 
 def main() -> None:
-    """Print the table, a line for each way to answer as many études as the command line says."""
+    """Print the table: a line for each strategy over the given number of études."""
     for line in asyncio.run(_lines(_tasks(int(sys.argv[1])))):
         print(line)  # noqa: T201 - it is a script
 
@@ -50,7 +50,7 @@ async def _lines(tasks: Sequence[Task]) -> list[str]:
 
 
 async def _measured(settings: Settings, tier: Tier, tasks: Sequence[Task]) -> str:
-    """How many of the answers are right, and what they took on the average."""
+    """Return the accuracy, and the mean time and tokens."""
     places = asyncio.Semaphore(AT_ONCE)
     async with AsyncPodium(settings=settings, store=NullStore()) as podium:
 
@@ -69,7 +69,7 @@ async def _measured(settings: Settings, tier: Tier, tasks: Sequence[Task]) -> st
 
 
 def _is_passed_on(run: Run) -> bool:
-    """Whether a router left the question to the conductor."""
+    """True if the router left the question to the conductor."""
     routed = run.rounds[0].routed if run.rounds else None
     return routed is not None and routed.escalated
 

@@ -1,10 +1,10 @@
-"""Whom the études' pool's router chooses for questions that it has not met: the table in
+"""Print the choices of the études' router for unseen questions: the table in
 docs/reference/etudes.md.
 
     python scripts/embedded_choices.py
 
-Nobody is asked: an étude of one skill belongs to its specialist, an everyday question to the
-generalist, and an étude of several steps to the conductor.
+No worker is called: the right choice for an étude of one skill is its specialist, for an everyday
+question the generalist, and for an étude of several steps the conductor.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def _lines() -> list[str]:
 
 
 def _questions() -> dict[str, list[tuple[str, str]]]:
-    """Questions of each kind, each with whose it is."""
+    """Return questions of each kind, each with the right choice."""
     several = dict(USUAL)
     del several[EtudeShape.ONE]
     return {

@@ -1,14 +1,12 @@
-"""What the études' pool's workers earned, question by question: the log that its router is trained
-on.
+"""Write the log that the études' router is trained on: each worker's reward for each question.
 
     python scripts/embedded_log.py log.jsonl
     podium train router recipes/router-embedded.toml
 
-Études of the training split are put to every worker, and graded, and more of them to the specialist
-of their last step alone. Those of several steps are among them, which no
-worker can do by itself, so that the router learns when it cannot be sure. Of everyday questions,
-whose answers nobody can grade, the generalist is taken to earn all and the others nothing, unless a
-specialist knows the answer. Lines of a file that is already there stand, and are not made again.
+Every worker answers études of the training split, which are graded; the specialist of the last
+step answers more of them. Études of several steps, which no worker can answer alone, teach the
+router when to be unsure. Everyday questions have no grader: the generalist gets reward 1 and the
+others 0, unless a specialist knows the answer. Lines of an existing file are kept.
 """
 
 from __future__ import annotations

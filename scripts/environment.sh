@@ -1,12 +1,11 @@
-# Sourced by ./podium and ./test, which set `root`: keeps the clone's own virtual environment as
-# the lock files say. Needs nothing but Python 3.11 or later; uses uv to install where there is
-# one. Python is always run with -P: the directory that it is called in is not the program's.
+# Sourced by ./podium and ./test, which set `root`: installs the lock files into .venv of the clone.
+# Needs only Python 3.11 or later; installs with uv if it is present. Python always runs with -P, so
+# that it imports nothing from the current directory.
 
 python="$root/.venv/bin/python"
 busy="$root/.venv.lock"
 
-# Not in a lock file: which build of it fits, and what comes with that (gigabytes for graphics
-# cards, or nothing), is for the machine's own package index to say.
+# Not in a lock file: the machine's package index decides which build fits (CPU or CUDA).
 torch="torch==2.13.0"
 
 say() { printf 'podium: %s\n' "$*" >&2; }
@@ -32,8 +31,8 @@ find_python() {
     return 1
 }
 
-# Only one process at a time sets up. The lock is a link whose target is the number of its holder:
-# made in one step, so that it never names nobody. One that a dead process left is taken over.
+# Only one process at a time sets up. The lock is a symbolic link to the holder's process id, so it
+# is created atomically with its owner. A lock of a dead process is taken over.
 take_lock() {
     waiting=
     failures=0
@@ -42,14 +41,14 @@ take_lock() {
         if [ -z "$holder" ]; then
             failures=$((failures + 1))
             if [ "$failures" -gt 20 ]; then
-                say "cannot write to $root, where the virtual environment is to be"
+                say "cannot write to $root, where the virtual environment belongs"
                 exit 2
             fi
             continue
         fi
         if ! kill -0 "$holder" 2>/dev/null; then
-            # Moved aside in one step, so that of several that find it stale one gets it; and
-            # put back where another had been quicker and it was no longer the stale one.
+            # Rename the stale lock atomically, so that only one waiter gets it; put it back if
+            # another process had already replaced it.
             mv -- "$busy" "$busy.$$" 2>/dev/null || continue
             moved=$(readlink -- "$busy.$$")
             rm -f -- "$busy.$$"
@@ -89,7 +88,7 @@ make_environment() {
 }
 
 install_lock_file() {
-    # A clone that was moved takes its environment's paths with it, so that one is made anew.
+    # The environment of a clone that was moved has wrong paths: make a new one.
     if [ ! -x "$python" ] || ! grep -qxF "$root/lab" "$root"/.venv/lib/python*/site-packages/podium.pth 2>/dev/null; then
         make_environment
     fi
@@ -107,15 +106,15 @@ install_lock_file() {
 
 is_installed() { [ -x "$python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }
 
-# Always with pip: uv does not look where pip was told to look, and would fetch another build.
+# Always with pip: uv ignores pip's configured index, and would fetch another build.
 install_first() {
     "$python" -P -c 'import pip' 2>/dev/null || uv pip install --quiet --python "$python" pip >&2
     say "installing $1 (once; a minute or more)"
     "$python" -P -m pip install -qq --disable-pip-version-check "$1" >&2
 }
 
-# prepare LOCK [FIRST]: have .venv hold what the lock file lists, and FIRST before that; at once
-# when nothing has changed. False where FIRST cannot be had.
+# prepare LOCK [FIRST]: install FIRST and then the lock file into .venv; do nothing if unchanged.
+# Fails if FIRST cannot be installed.
 prepare() {
     stamp="$root/.venv/$1.installed"
     wanted="$root ${2:+$2 }$(cksum <"$root/$1")"

@@ -57,7 +57,7 @@ class Log:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time what is done inside."""
+        """Time the block."""
         self.write(f"== {name}")
         begun = time.monotonic()
         yield
@@ -87,7 +87,7 @@ class Machine:
         os.chown(home, USER, USER)
 
     def command(self, script: str) -> list[str]:
-        """The command line that runs a script in there."""
+        """Return the command line that runs a script in there."""
         inside = f"cd {HOME} && {script}"
         clean = ["env", "-i", f"HOME={HOME}", f"PATH={PATH}", "LANG=C.UTF-8", "sh", "-c", inside]
         entered = ["chroot", f"--userspec={USER}:{USER}", str(self.root), *clean]
@@ -147,7 +147,7 @@ def chat(address: str, picture: Path, log: Log) -> None:
 
 
 def start(root: Path, log: Log, picture: Path) -> None:
-    """Take every step from the wheel to the browser."""
+    """Run every step from the wheel to the browser."""
     machine = Machine(root, log)
     with log.step("make the wheel"):
         dist = Path(mkdtemp())

@@ -102,7 +102,7 @@ DAYS: Final = 12
 
 
 class ByHand(Conductor):
-    """Plans what was written beforehand for the question."""
+    """Returns a prepared plan for each question."""
 
     name = "model"
 
@@ -114,14 +114,14 @@ class ByHand(Conductor):
 
 
 def said(request: Request) -> str:
-    """What is replied to that: by the last thing in it that is known."""
+    """Return the reply for the last known phrase in the text."""
     words = request.text
     known = [(words.rfind(word), reply) for word, reply in REPLIES.items() if word in words]
     return max(known)[1] if known else "It holds."
 
 
 def pool() -> list[Worker]:
-    """Workers that take their time, so that there is something to see."""
+    """Return slow workers, so that progress is visible."""
     overloaded = iter([Unavailable("overloaded")])
     return [
         ScriptedWorker(
@@ -152,7 +152,7 @@ def pool() -> list[Worker]:
 
 
 async def prepare(site: Site) -> str:
-    """Have the server do some work, and put more of it into the days before; the run to show."""
+    """Create runs now and on earlier days; return the run to show."""
     shown = await site.ask(QUESTION)
     done = [await site.ask(question, model) for model, question in OTHERS]
     now = datetime.now(UTC)
@@ -164,7 +164,7 @@ async def prepare(site: Site) -> str:
 
 
 async def ask_in_chat(page: Page, site: Site) -> None:
-    """The chat when an answer is there."""
+    """Wait in the chat until the answer is there."""
     await page.goto(site.url("/"))
     await page.get_by_label("Message").fill(QUESTION)
     await page.get_by_label("Model").select_option("podium-ultra")
@@ -173,7 +173,7 @@ async def ask_in_chat(page: Page, site: Site) -> None:
 
 
 async def picture(browser: Browser, site: Site, name: str, path: str, scheme: Scheme) -> Path:
-    """One page as a picture."""
+    """Save one page as an image."""
     context = await browser.new_context(
         viewport={"width": WIDTH, "height": TALLER.get(name, HEIGHT)},
         color_scheme=scheme,
@@ -198,7 +198,7 @@ async def picture(browser: Browser, site: Site, name: str, path: str, scheme: Sc
 
 @asynccontextmanager
 async def launched() -> AsyncIterator[Browser]:
-    """A browser, where there is one."""
+    """Start a browser, if one is installed."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("no browser: install chromium (apt-get install chromium)")
@@ -214,7 +214,7 @@ async def launched() -> AsyncIterator[Browser]:
 
 
 async def main(names: list[str]) -> None:
-    """Make the pictures of these names, or all."""
+    """Save the images of these names, or all."""
     trials = str(ROOT / "results" / "trials")
     with TemporaryDirectory() as directory:
         async with (

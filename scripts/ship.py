@@ -21,10 +21,10 @@ from podium.workers.local import sources as adapters
 
 
 def ship(name: str, trained: Path, trained_by: str) -> None:
-    """Export the adapter in that directory, and have the manifest tell what it is now."""
+    """Export the adapter in that directory, and update its entry in the manifest."""
     adapter = adapters.shipped_adapter(adapters.PREFIX + name)
     export_adapter(trained, adapter.path, base=adapter.base)
-    told = {
+    entries = {
         "sha256": sha256_file(adapter.path),
         "bytes": adapter.path.stat().st_size,
         "trained_by": trained_by,
@@ -35,8 +35,8 @@ def ship(name: str, trained: Path, trained_by: str) -> None:
     lines = []
     for line in entry.splitlines():
         key = line.partition(" = ")[0]
-        new = json.dumps(told.get(key), ensure_ascii=False)
-        lines.append(f"{key} = {new}\n" if key in told else f"{line}\n")
+        new = json.dumps(entries.get(key), ensure_ascii=False)
+        lines.append(f"{key} = {new}\n" if key in entries else f"{line}\n")
     manifest.write_text(before + heading + "".join(lines) + following + after, "utf-8")
 
 
