@@ -49,21 +49,17 @@ class Router(Protocol):
     @property
     def fingerprint(self) -> str:
         """Changes with the router's file."""
-        ...
 
     def knows(self, worker: WorkerProfile) -> bool:
         """True if it was trained with that worker."""
-        ...
 
     def changes(self, pool: Pool) -> tuple[str, ...]:
         """Return how the pool differs from the one of the training, a phrase each."""
-        ...
 
     def decide(
         self, question: str, pool: Pool, quality_bias: float, confidence: float
     ) -> RoutingDecision:
         """Choose a worker, above a quality bias of 0 among those of at least that confidence."""
-        ...
 
 
 class TierRouter:

@@ -118,12 +118,10 @@ class Account(Protocol):
     @property
     def left(self) -> Remaining:
         """What this run may still reserve."""
-        ...
 
     @property
     def has_calls_in_flight(self) -> bool:
         """True if calls in flight, of any run, may free part of their reservation."""
-        ...
 
     def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
         """Return the error that names the budget whose `tokens` or `usd` are spent.
@@ -131,31 +129,25 @@ class Account(Protocol):
         `run_limit` is that of the run's own budget, if that is spent; None if it is not the
         account's.
         """
-        ...
 
     def reserve(self, reservation: CallReservation) -> None:
         """Reserve for a call that begins."""
-        ...
 
     def settle(self, reservation: CallReservation, tokens: int, usd: float) -> None:
         """Settle the reservation of a call that ended."""
-        ...
 
     async def wait_for_change(self) -> None:
         """Wait until more may be left, or nothing can be freed any more."""
-        ...
 
     @property
     def is_shared(self) -> bool:
         """True if other processes draw on it too, so that reservations must be confirmed."""
-        ...
 
     async def confirm(self) -> bool:
         """Confirm all reservations of this run; False if others were faster.
 
         Raises `StoreError` where the account cannot be read.
         """
-        ...
 
 
 class Ledger:

@@ -30,18 +30,15 @@ class EarlySteps(Protocol):
 
     def begin(self, step: Step) -> None:
         """Start the next step; never the plan's last one, whose reply is the answer."""
-        ...
 
     def cancel(self, reason: str) -> None:
         """Cancel the steps that have begun: the plan is void."""
-        ...
 
     def speculate(self, worker: str) -> None:
         """Have that worker answer the question meanwhile; nothing where the budget is tight.
 
         A plan of one step for it uses that answer; any other cancels it.
         """
-        ...
 
 
 @final
@@ -113,7 +110,6 @@ class Conductor(Protocol):
         `call` reaches a model within the run's budget. Raises `BudgetExhausted`, or `PlanError`
         where there is nothing to fall back on.
         """
-        ...
 
 
 @runtime_checkable
@@ -124,4 +120,3 @@ class SuppliedWorkflow(Protocol):
 
     def with_workflow(self, workflow: Workflow) -> Conductor:
         """Return this conductor with the workflow that guardrails left."""
-        ...

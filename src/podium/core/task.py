@@ -83,7 +83,6 @@ class Grader(Protocol):
 
         A judge that is unreachable is such an error: the answer is then neither right nor wrong.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,11 +32,9 @@ class Toolbox(Protocol):
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools."""
-        ...
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call a tool. An exception becomes an error result."""
-        ...
 
 
 @runtime_checkable
@@ -46,11 +44,9 @@ class McpToolbox(Toolbox, Protocol):
     @property
     def servers(self) -> tuple[str, ...]:
         """The servers' names."""
-        ...
 
     def excluding(self, names: Collection[str]) -> Toolbox:
         """Return the tools of the other servers, which get the excluded names passed on."""
-        ...
 
 
 def mcp_servers(toolbox: Toolbox | None) -> tuple[str, ...]:
@@ -74,7 +70,6 @@ class Worker(Protocol):
 
     async def reply(self, request: Request) -> Reply:
         """Return the whole reply."""
-        ...
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Yield any number of deltas, then the whole reply."""
@@ -106,4 +101,3 @@ class Caller(Protocol):
 
         Raises `WorkerError` or `BudgetExhausted`.
         """
-        ...

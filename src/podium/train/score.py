@@ -207,7 +207,6 @@ class PlanScorer(Protocol):
         is_followed: bool = False,
     ) -> Score:
         """Score the text as a plan for the task over that pool."""
-        ...
 
 
 class Scorer:

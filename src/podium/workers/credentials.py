@@ -37,7 +37,6 @@ class Authorizer(Protocol):
 
     async def headers(self, call: HttpCall) -> Mapping[str, str]:
         """Return the headers that authorize the call; raise `AuthenticationFailed`."""
-        ...
 
 
 class Token(NamedTuple):

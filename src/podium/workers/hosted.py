@@ -46,11 +46,9 @@ class PassThrough(Protocol):
     @property
     def wire(self) -> Wire | None:
         """The format, or None."""
-        ...
 
     def takes_extra(self, name: str) -> bool:
         """True if that field is passed on."""
-        ...
 
 
 class ReplyParser(ABC):

@@ -73,11 +73,9 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Array:
         """Encode the texts as rows."""
-        ...
 
     def document(self) -> dict[str, Any]:
         """Return the encoder as JSON."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

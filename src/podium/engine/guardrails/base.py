@@ -112,7 +112,6 @@ class PerRun(Protocol):
 
     def for_run(self) -> Hook:
         """Return the hook for one run."""
-        ...
 
 
 @runtime_checkable
@@ -121,11 +120,9 @@ class Restoring(Protocol):
 
     def restore(self, text: str) -> str:
         """Return the text with the original values."""
-        ...
 
     def redact(self, text: str) -> str:
         """Return the text with placeholders again."""
-        ...
 
 
 @runtime_checkable
@@ -134,7 +131,6 @@ class Recalling(Protocol):
 
     def recall(self, text: str) -> None:
         """Take an earlier text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,10 @@ class BatchRequest(Protocol):
     @property
     def future(self) -> asyncio.Future[Any]:
         """Receives the result."""
-        ...
 
     @property
     def size(self) -> int:
         """The most tokens that it may take."""
-        ...
 
 
 RequestT = TypeVar("RequestT", bound=BatchRequest)
@@ -89,11 +87,9 @@ class LoadedModel(Protocol[RequestT_contra]):
     @property
     def pretrained(self) -> Pretrained:
         """The model and its tokenizer."""
-        ...
 
     def answer(self, requests: Sequence[RequestT_contra]) -> None:
         """Resolve every request, with an error if it failed; never raise."""
-        ...
 
 
 class SharedBatchModel(Generic[RequestT]):

@@ -60,11 +60,9 @@ class BatchCache(Protocol):
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the next token of every row; return the logits after it."""
-        ...
 
     def keep(self, rows: Tensor) -> bool:
         """Continue with these rows, if possible."""
-        ...
 
 
 class Decoder:
