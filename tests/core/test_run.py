@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium.core.budget import recorded_spending
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import (
@@ -19,7 +20,7 @@ from podium.core.request import (
     ToolResult,
     Usage,
 )
-from podium.core.run import Attempt, Round, Run, StepRecord, dump, load, recorded_spending
+from podium.core.run import Attempt, Round, Run, StepRecord, dump, load
 from podium.core.workflow import Step, Workflow
 
 CALL = Attempt("a", Usage(10, 5, 0, 0, 0), 0.25, 0.0, 8.0)

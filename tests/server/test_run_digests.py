@@ -3,10 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from podium.core.budget import recorded_spending
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import NO_USAGE
 from podium.core.roles import Role
-from podium.core.run import Attempt, recorded_spending
+from podium.core.run import Attempt
 from podium.core.workflow import Step
 from podium.server.worker_statistics import RunDigestCache, digest_run
 from podium.store import statistics_in

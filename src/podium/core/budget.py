@@ -16,11 +16,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from podium.core.errors import BudgetExhausted, ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import NO_USAGE, Image, Price, Request, ToolCall, ToolResult, Usage
+
+if TYPE_CHECKING:
+    from podium.core.run import Run
 
 DEFAULT_OUTPUT_TOKENS: Final = 8192
 """Output of a capped call where neither request nor worker sets a limit."""
@@ -91,6 +94,20 @@ class Spent:
 
 
 NOTHING_SPENT: Final = Spent()
+
+
+def recorded_spending(run: Run) -> Spent:
+    """Return what a run had used when it was cut off.
+
+    Its process may have died before `spent` was written, so recorded calls are counted too.
+    """
+    calls = [call for call in run.calls if call.was_made]
+    return Spent(
+        calls=max(run.spent.calls, len(calls)),
+        tokens=max(run.spent.tokens, sum(call.usage.total_tokens or 0 for call in calls)),
+        usd=max(run.spent.usd, sum(call.cost_usd or 0.0 for call in calls)),
+        seconds=max(run.spent.seconds, *(call.finished_ms / 1000 for call in calls), 0.0),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.request import Price
@@ -16,15 +16,7 @@ from podium.core.request import Price
 Capability = Literal["vision", "tools", "json", "long_context", "reasoning", "sampling", "prefill"]
 """`sampling`: it accepts temperature, top_p and seed. `prefill`: it continues a given reply."""
 
-CAPABILITIES: Final[tuple[Capability, ...]] = (
-    "vision",
-    "tools",
-    "json",
-    "long_context",
-    "reasoning",
-    "sampling",
-    "prefill",
-)
+CAPABILITIES: Final[tuple[Capability, ...]] = get_args(Capability)
 
 CONDUCTOR_PROVIDER: Final = "podium"
 """The provider of a worker that is a conductor: its steps are nested runs."""

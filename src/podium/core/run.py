@@ -562,20 +562,6 @@ def step_label(step: StepRecord, round_: Round) -> str:
     return f"{round_.role} of turn {round_.index + 1}"
 
 
-def recorded_spending(run: Run) -> Spent:
-    """Return what a run had used when it was cut off.
-
-    Its process may have died before `spent` was written, so recorded calls are counted too.
-    """
-    calls = [call for call in run.calls if call.was_made]
-    return Spent(
-        calls=max(run.spent.calls, len(calls)),
-        tokens=max(run.spent.tokens, sum(call.usage.total_tokens or 0 for call in calls)),
-        usd=max(run.spent.usd, sum(call.cost_usd or 0.0 for call in calls)),
-        seconds=max(run.spent.seconds, *(call.finished_ms / 1000 for call in calls), 0.0),
-    )
-
-
 def new_run_id() -> str:
     """Make a new run id."""
     return f"run_{secrets.token_hex(8)}"

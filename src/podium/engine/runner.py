@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from podium._util.process import this_process
-from podium.core.budget import DEFAULT_BUDGET, Account, Budget, Ledger
+from podium.core.budget import DEFAULT_BUDGET, Account, Budget, Ledger, recorded_spending
 from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflow
 from podium.core.errors import (
     BudgetExhausted,
@@ -42,7 +42,6 @@ from podium.core.run import (
     Run,
     Tier,
     new_run_id,
-    recorded_spending,
     timestamp,
 )
 from podium.core.worker import Toolbox, Worker, exclude_servers

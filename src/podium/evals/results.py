@@ -74,15 +74,6 @@ class StrategyRow:
         return Counter(role.value for sample in self.samples for role in sample.roles)
 
     @property
-    def workers_by_role(self) -> Counter[tuple[str, str]]:
-        return Counter(
-            (worker, role.value)
-            for sample in self.samples
-            if sample.roles
-            for worker, role in zip(sample.workers, sample.roles, strict=True)
-        )
-
-    @property
     def entropy_bits(self) -> float:
         """The entropy of the workers' shares of steps."""
         return entropy_bits(self.worker_counts)

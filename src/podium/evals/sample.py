@@ -44,8 +44,6 @@ THE_CONDUCTOR: Final = "the conductor"
 THE_GRADER: Final = "the grader"
 THE_BUDGET: Final = "the budget"
 THE_STRATEGY: Final = "the strategy"
-NOT_WORKERS: Final = (THE_CONDUCTOR, THE_GRADER, THE_BUDGET, THE_STRATEGY)
-"""Sources of errors that are no workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +125,10 @@ class Sample:
     both are None without a second round. `calls` includes planning and retries. `expected` is the
     task's reference answer, `grader` its kind of grader, `judge` the worker that graded.
 
-    `error` is the first call, plan or grader that failed, and `error_source` a worker's name or
-    one of `NOT_WORKERS`. `repeat` counts from 0. `cached_calls` counts calls that cached replies
-    answered: `seconds` is meaningful only without any. `paid_usd` is what this sample added to
-    the bill, `cost_usd` what it costs without cached replies.
+    `error` is the first call, plan or grader that failed, and `error_source` a worker's name,
+    `THE_CONDUCTOR` or the like. `repeat` counts from 0. `cached_calls` counts calls that cached
+    replies answered: `seconds` is meaningful only without any. `paid_usd` is what this sample added
+    to the bill, `cost_usd` what it costs without cached replies.
     """
 
     task: str

@@ -19,10 +19,10 @@ from typing import Final, Literal, get_args
 
 from podium._util.lab import UNSURE, lab_extra
 from podium.conductors import Conductor, FixedConductor
-from podium.core.budget import Ledger
+from podium.core.budget import Ledger, recorded_spending
 from podium.core.errors import BudgetExhausted, PodiumError
 from podium.core.request import Reply, Request, system, user
-from podium.core.run import Round, Run, StepRecord, new_run_id, recorded_spending, timestamp
+from podium.core.run import Round, Run, StepRecord, new_run_id, timestamp
 from podium.core.workflow import Step, Workflow
 from podium.engine import Calls
 from podium.engine.runner import Options, Runner

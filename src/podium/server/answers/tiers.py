@@ -13,7 +13,7 @@ from podium.client.client import AsyncPodium, Runtime
 from podium.client.run_options import RunOptions
 from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
-from podium.core.budget import NOTHING_SPENT, Budget
+from podium.core.budget import NOTHING_SPENT, Budget, recorded_spending
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
 from podium.core.request import Message, ToolResult
 from podium.core.run import (
@@ -22,7 +22,6 @@ from podium.core.run import (
     Run,
     Tier,
     new_run_id,
-    recorded_spending,
     timestamp,
 )
 from podium.server.access import Principal
