@@ -91,7 +91,7 @@ def test_the_command_line_overrides_the_recipe(
 ) -> None:
     options = ["--steps", "3", "--seed", "7", "--output", "elsewhere"]
     ablations = ["--set", "prompt.few_shot=false", "--set", "prompt.access=index"]
-    ablations += ["--set", "prompt.fixed_subtasks=true", "--set", "prompt.one_worker=two"]
+    ablations += ["--set", "prompt.fixed_subtasks=true"]
     assert podium("train", "grpo", recipe, *options, *ablations).code == 0
     (read,) = trainer.trained
     assert read.grpo is not None
@@ -99,7 +99,6 @@ def test_the_command_line_overrides_the_recipe(
     assert read.output == Path.cwd() / "elsewhere"
     prompt = read.prompt
     assert (prompt.few_shot, prompt.access, prompt.fixed_subtasks) == (False, "index", True)
-    assert prompt.one_worker == "two"
 
 
 def test_a_training_continues_only_when_that_is_requested(

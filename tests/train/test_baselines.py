@@ -101,13 +101,6 @@ async def test_ideal_plans_have_the_access_that_plans_may_have(tmp_path: Path) -
     assert found.ceiling.by_kind["one"] == found.ceiling.by_kind["chain-2"] == 1.0
 
 
-async def test_where_one_worker_has_every_place_it_alone_is_measured(tmp_path: Path) -> None:
-    found = await measured(make_recipe(tmp_path, ETUDES, ["prompt.one_worker=words"]))
-    assert set(found.workers) == {"words"}
-    assert found.ceiling is not None
-    assert found.ceiling.overall < 0.5
-
-
 async def test_everyday_questions_have_no_answer_to_be_measured_by(recipe: Recipe) -> None:
     pool = recipe_pool(recipe)
     found = await measure_baselines(

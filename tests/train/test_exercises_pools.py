@@ -28,7 +28,6 @@ def test_the_etudes_workers_are_free_and_see_only_their_subtask() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("prompt.one_worker=on", "'on' is not in .*pool.toml; did you mean 'one'"),
         ("pool.subset={ smallest = 1, largest = 3 }", "largest is 3, but .* has 2 workers"),
     ],
 )

@@ -55,11 +55,6 @@ def test_to_measure_the_workers_alone_takes_a_call_of_each_for_every_question(
     assert more == 30 * len(pool)
 
 
-def test_one_worker_in_every_place_is_the_only_one_that_costs(tmp_path: Path) -> None:
-    recipe = make_recipe(tmp_path, overrides=[*ASSUMED, "prompt.one_worker=one"])
-    assert estimate(recipe, recipe_pool(recipe)).usd == pytest.approx(640 * 0.002)
-
-
 def test_an_unknown_price_makes_the_cost_unknown(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, overrides=ASSUMED)
     text = POOL.replace('provider = "scripted"\nprice', 'provider = "openai"\nprice', 1)

@@ -201,7 +201,7 @@ def test_what_is_set_is_typed_as_in_the_file(tmp_path: Path) -> None:
             "grpo.learning_rate=5e-6",
             "model.lora={ rank = 4 }",
             "model.lora.alpha=8.0",
-            "prompt.one_worker=two",
+            "pool.file=two.toml",
             'run.log=["jsonl", "wandb"]',
         ],
     )
@@ -210,7 +210,7 @@ def test_what_is_set_is_typed_as_in_the_file(tmp_path: Path) -> None:
     assert not recipe.prompt.few_shot
     assert recipe.grpo.learning_rate == 5e-6
     assert (recipe.model.lora.rank, recipe.model.lora.alpha) == (4, 8.0)
-    assert recipe.prompt.one_worker == "two"
+    assert recipe.pool.file == str(tmp_path / "two.toml")
     assert recipe.run.log == {"jsonl", "wandb"}
 
 
@@ -331,7 +331,6 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
             for key, said in (
                 ("prompt.access=binary", 'write prompt.access = "index"'),
                 ("prompt.mask_names=false", "write prompt.mask_names = true"),
-                ("prompt.one_worker=words", "prompt.one_worker has no effect with [sft]"),
                 ("prompt.fixed_subtasks=true", "prompt.fixed_subtasks has no effect with [sft]"),
             )
         ),

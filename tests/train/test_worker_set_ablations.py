@@ -9,22 +9,17 @@ import pytest
 
 from podium.conductors.plan import write
 from podium.core.errors import ConfigError, MalformedPlan
-from podium.core.pool import Limits, Pool, WorkerProfile
+from podium.core.pool import Limits, Pool
 from podium.core.task import Task
 from podium.core.workflow import Access, Step, Workflow
 from podium.train.exercises import (
-    everyday_exercises,
-    exercises,
-    held_out_exercises,
     recipe_pool,
     recipe_prompt,
-    repeat_worker,
 )
 from podium.train.recipe import Recipe
 from podium.train.worker_set import make_scorers, refuse_indices, with_fixed_subtasks
-from podium_lab.etudes import GENERALIST, FlakyWorker
+from podium_lab.etudes import FlakyWorker
 from podium_lab.etudes.values import UNSURE
-from podium_lab.etudes.workers import oracle_workers
 from support.recipes import GRPO, POOL, make_recipe
 from support.stage import Actor
 
@@ -92,14 +87,12 @@ async def test_only_later_rounds_use_flaky_workers(tmp_path: Path) -> None:
     assert [step.reply for step in later.steps] == [UNSURE, UNSURE]
 
 
-@pytest.mark.parametrize("one_worker", [[], ["prompt.one_worker=two"]], ids=["each", "one for all"])
 async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
-    tmp_path: Path, one_worker: list[str]
+    tmp_path: Path,
 ) -> None:
     workers, pool = actors(two=Limits(concurrency=1))
     flaky_workers = [FlakyWorker(worker, 0.0) for worker in workers]
-    scorer = make_scorers(recipe_with(tmp_path, *one_worker), workers, flaky_workers).recipe
-    pool = repeat_worker(pool["two"], pool) if one_worker else pool
+    scorer = make_scorers(recipe_with(tmp_path), workers, flaky_workers).recipe
     text = write(Workflow((Step("two", "Answer"),)), pool)
     first = await scorer.score(text, TASK, pool)
     assert first.run is not None
@@ -160,71 +153,3 @@ def test_fixed_subtasks_are_refused_where_workers_do_not_see_the_question(tmp_pa
     (tmp_path / "pool.toml").write_text(f"[pool]\nshare_question = false\n{POOL}", "utf-8")
     with pytest.raises(ConfigError, match="share_question is false"):
         recipe_pool(recipe)
-
-
-# ---- one worker
-
-
-def test_one_worker_stands_in_every_place_and_is_described_alike(tmp_path: Path) -> None:
-    recipe = recipe_with(tmp_path, "prompt.one_worker=two", "prompt.mask_names=false")
-    (exercise, *_) = exercises(recipe, recipe_pool(recipe))
-    pool = exercise.context.pool
-    assert pool.names == ("two", "two-2")
-    assert pool["two-2"].price == pool["two"].price == recipe_pool(recipe)["two"].price
-
-
-async def test_whatever_place_a_plan_names_it_asks_the_one_worker(tmp_path: Path) -> None:
-    workers, pool = actors()
-    recipe = recipe_with(tmp_path, "prompt.one_worker=two")
-    everywhere = repeat_worker(pool["two"], pool)
-    score = await make_scorers(recipe, workers).recipe.score(write(chain(), pool), TASK, everywhere)
-    assert [step.worker for step in score.steps] == ["two", "two-2"]
-    assert (len(workers[0].asked), len(workers[1].asked)) == (0, 2)
-    assert score.right
-
-
-async def test_its_limits_hold_over_all_places_together(tmp_path: Path) -> None:
-    workers, pool = actors(two=Limits(concurrency=1))
-    recipe = recipe_with(tmp_path, "prompt.one_worker=two")
-    both = Workflow((Step("one", "A"), Step("two", "B"), Step("one", "C", "all")))
-    everywhere = repeat_worker(pool["two"], pool)
-    assert (
-        await make_scorers(recipe, workers).recipe.score(write(both, pool), TASK, everywhere)
-    ).right
-    assert workers[1].most_in_flight == 1
-
-
-def test_it_has_no_fallback() -> None:
-    one = WorkerProfile(name="one", fallback="two")
-    pool = Pool((one, WorkerProfile(name="two")))
-    assert [worker.fallback for worker in repeat_worker(one, pool)] == [None, None]
-
-
-async def test_one_worker_takes_every_place_of_an_etudes_pool_also_where_it_was_left_out(
-    tmp_path: Path,
-) -> None:
-    recipe = make_recipe(tmp_path, ETUDES, ["prompt.one_worker=words", "pool.drop=0.9"])
-    pool = recipe_pool(recipe)
-    drawn = [*exercises(recipe, pool), *held_out_exercises(recipe, pool)]
-    scorer = make_scorers(recipe, oracle_workers()).recipe
-    for exercise in drawn:
-        pool = exercise.context.pool
-        assert {name.partition("-")[0] for name in pool.names} == {"words"}
-        assert len({worker.description for worker in pool}) == 1
-        last = Workflow((Step(pool.names[-1], exercise.task.question),))
-        assert (await scorer.score(write(last, pool), exercise.task, pool)).valid
-
-
-def test_an_everyday_plan_is_graded_by_the_one_workers_role(tmp_path: Path) -> None:
-    for one, is_sensible in ((GENERALIST, True), ("misleading", False)):
-        recipe = make_recipe(tmp_path, ETUDES, [f"prompt.one_worker={one}"])
-        exercise = everyday_exercises(recipe)[0]
-        assert exercise.task.plan_grader is not None
-        plan = Workflow((Step(exercise.context.pool.names[-1], exercise.task.question),))
-        assert exercise.task.plan_grader(plan) is is_sensible
-
-
-def test_rounds_that_many_workers_played_are_no_start_for_one(tmp_path: Path) -> None:
-    overrides = ["prompt.one_worker=words", "data.etudes.later_round_share=0.1"]
-    with pytest.raises(ConfigError, match="later_round_share: these rounds were played by many"):
-        make_recipe(tmp_path, ETUDES, overrides)

@@ -16,12 +16,8 @@ from typing import Final
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
-from podium.core.pool import WorkerProfile
-from podium.core.request import FREE
-from podium.core.task import Task
-from podium.core.workflow import Workflow
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise, limit_context, repeat_worker
+from podium.train.exercises import Exercise, limit_context
 from podium.train.recipe import Recipe
 from podium_lab.etudes.etude import Etude, held_out
 from podium_lab.etudes.plan_examples import (
@@ -40,7 +36,7 @@ from podium_lab.etudes.second_rounds import (
 from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.specialist_examples import make_specialist_examples
 from podium_lab.etudes.tasks import etude_task, everyday_questions, everyday_task
-from podium_lab.etudes.workers import descriptions, pool_profiles
+from podium_lab.etudes.workers import pool_profiles
 
 PARTS: Final = 16
 """Examples are made in so many parts, each by its own seed, whatever the number of processors:
@@ -202,7 +198,7 @@ def etude_stages(recipe: Recipe) -> Iterator[tuple[Iterator[Exercise], int]]:
     for number, (steps, shapes) in enumerate(stages):
         seed = recipe.run.seed * 100 + number
         drawn = (
-            _exercise(recipe, asked, context, "train")
+            _exercise(recipe, asked, context)
             for asked, context in make_training_contexts(seed, replace(settings, shapes=shapes))
         )
         lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
@@ -210,26 +206,9 @@ def etude_stages(recipe: Recipe) -> Iterator[tuple[Iterator[Exercise], int]]:
         left -= lasting
 
 
-def _exercise(
-    recipe: Recipe, asked: Etude | str, context: PlanningContext, split: Split
-) -> Exercise:
-    """Return the exercise; where one worker takes every place, over as many of that one."""
+def _exercise(recipe: Recipe, asked: Etude | str, context: PlanningContext) -> Exercise:
     task = etude_task(asked) if isinstance(asked, Etude) else everyday_task(asked)
-    one, pool = recipe.prompt.one_worker, context.pool
-    if one is not None:
-        unknown = WorkerProfile(name=one, description=descriptions(one, split)[0], price=FREE)
-        pool = repeat_worker(pool[one] if one in pool.names else unknown, pool)
-        if task.plan_grader is not None:
-            task = replace(task, plan_grader=partial(_judged_as, one, task))
-    return Exercise(task, limit_context(recipe, replace(context, pool=pool)))
-
-
-def _judged_as(worker: str, task: Task, workflow: Workflow) -> bool:
-    """Grade the plan with all of its workers called by their one name."""
-    assert task.plan_grader is not None
-    return task.plan_grader(
-        Workflow(tuple(replace(step, worker=worker) for step in workflow.steps))
-    )
+    return Exercise(task, limit_context(recipe, context))
 
 
 def held_out_etudes(recipe: Recipe) -> list[Etude]:
@@ -265,4 +244,4 @@ def _tested(
 ) -> Exercise:
     models = dict.fromkeys(recipe.pool.roles, "")
     pool = pool_profiles(rng, models, split="test", keep=keep, drop=drop)
-    return _exercise(recipe, asked, PlanningContext(question=question, pool=pool), "test")
+    return _exercise(recipe, asked, PlanningContext(question=question, pool=pool))

@@ -449,10 +449,8 @@ async def measure_baselines(
 ) -> Baselines:
     """Measure every worker alone and, for études, ideal plans; `scorer` is a plain one."""
     tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
-    one = recipe.prompt.one_worker
-    names = pool.names if one is None else (one,)
-    by_themselves = tuple(replace(pool[name], fallback=None) for name in names)
-    pool = replace(pool, workers=by_themselves)
+    names = pool.names
+    pool = replace(pool, workers=tuple(replace(worker, fallback=None) for worker in pool))
     ceiling, *alone = await asyncio.gather(
         _ceiling(recipe, scorer, pool),
         *(_accuracy(scorer, pool, tasks, partial(_ask_alone, name)) for name in names),

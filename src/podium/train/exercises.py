@@ -61,16 +61,12 @@ def pool_settings(recipe: Recipe) -> Settings:
     """Load the recipe's pool file and check that the recipe's other keys fit it."""
     assert recipe.pool.file is not None, "the études' workers have no file"
     settings = load(Path(recipe.pool.file))
-    names, one, subset = settings.pool.names, recipe.prompt.one_worker, recipe.pool.subset
+    names, subset = settings.pool.names, recipe.pool.subset
     nested = [worker.name for worker in settings.pool if worker.provider == CONDUCTOR_PROVIDER]
     if nested:
         raise ConfigError(
             f"{settings.source}: {nested[0]} is a conductor, and no runs are nested in training; "
             f"take it out of the pool"
-        )
-    if one is not None and one not in names:
-        raise ConfigError(
-            f"prompt.one_worker: {one!r} is not in {settings.source}; {suggest(one, names)}"
         )
     if recipe.prompt.fixed_subtasks and not settings.pool.share_question:
         raise ConfigError(
@@ -192,7 +188,7 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     else:
         rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
         tasks = [record.to_task() for record in load_problems(recipe).train]
-        endless = draw_exercises(recipe, tasks, _with_one_worker(recipe, pool), rng)
+        endless = draw_exercises(recipe, tasks, pool, rng)
         stages = iter([(endless, recipe.batches * training.questions)])
     drawn = (
         exercise for stage, count in stages for exercise in islice(take_fitting(stage, fits), count)
@@ -208,7 +204,6 @@ def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
         return held_out_etude_exercises(recipe)
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in load_problems(recipe).held_out[: recipe.run.eval_tasks]]
-    pool = _with_one_worker(recipe, pool)
     return [Exercise(task, _context(recipe, task, pool, rng)) for task in tasks]
 
 
@@ -244,23 +239,6 @@ def draw_exercises(
     while True:
         for task in rng.sample(tasks, len(tasks)):
             yield Exercise(task, _context(recipe, task, pool, rng))
-
-
-def _with_one_worker(recipe: Recipe, pool: Pool) -> Pool:
-    one = recipe.prompt.one_worker
-    return pool if one is None else repeat_worker(pool[one], pool)
-
-
-def repeat_worker(worker: WorkerProfile, pool: Pool) -> Pool:
-    """Return the pool that holds this worker alone, as often as it had workers."""
-    names = repeated_names(worker.name, len(pool))
-    workers = tuple(replace(worker, name=name, fallback=None) for name in names)
-    return replace(pool, workers=workers)
-
-
-def repeated_names(worker: str, count: int) -> list[str]:
-    """Return the names of copies of one worker: `name`, `name-2`, `name-3`, …"""
-    return [worker, *(f"{worker}-{number}" for number in range(2, count + 1))]
 
 
 def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:

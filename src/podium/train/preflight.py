@@ -83,7 +83,7 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     questions = recipe.batches * grpo.questions
     rollouts, measured = questions * grpo.rollouts, _count_measured(recipe)
     tried = questions * (grpo.explore_tries or grpo.explore)
-    workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
+    workers = list(pool)
     calls = round((rollouts + measured) * recipe.estimate.steps)
     if recipe.answers is not None:
         calls = (questions + measured) * len(recipe.answers.before)

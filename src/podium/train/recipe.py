@@ -51,7 +51,7 @@ NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "answers", "estimate", "
 NOT_FOR_DESCRIPTIONS: Final = (
     *("pool.file", "pool.subset", "pool.base", "pool.adapters", "pool.oracle"),
     *("pool.keep_needed", "pool.shuffle"),
-    *("prompt.fixed_subtasks", "prompt.one_worker", "prompt.max_steps"),
+    *("prompt.fixed_subtasks", "prompt.max_steps"),
 )
 """Keys without effect where pools are only described."""
 
@@ -229,11 +229,6 @@ class Recipe(Table):
                 "question, so each of them needs one of its own; drop it, or lead the workers of "
                 "a pool.file"
             )
-        if prompt.one_worker is not None and self.data.etudes.later_round_share:
-            raise ValueError(
-                "data.etudes.later_round_share: these rounds were played by many workers, and "
-                "prompt.one_worker leaves one; write 0"
-            )
         return self
 
     @model_validator(mode="after")
@@ -245,7 +240,6 @@ class Recipe(Table):
         with lab_extra():
             from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
         shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY]
-        one = self.prompt.one_worker if self.pool.roles else None
         for key, names, known in (
             (
                 "data.etudes.stage.shapes",
@@ -253,7 +247,6 @@ class Recipe(Table):
                 shapes,
             ),
             ("pool.adapters", [*self.pool.adapters], ROLES),
-            ("prompt.one_worker", [one] if one else [], self.pool.roles),
             ("sft.adapters", trained, [family.value for family in FAMILIES]),
         ):
             for name in names:

@@ -256,10 +256,6 @@ class PromptTable(Table):
         default=False,
         description='every worker gets the subtask "Solve the user question", whatever a plan says',
     )
-    one_worker: Name | None = Field(
-        default=None,
-        description="an ablation: every worker of the pool is this one, under another name",
-    )
     access: Literal["binary", "index"] = Field(
         default="binary",
         description="`binary`: a step reads all before it or nothing, and a plan that names steps "

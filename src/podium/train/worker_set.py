@@ -7,8 +7,7 @@ On a cluster, plans and tasks travel as data, never as code; scores come back. E
 the recipe's workers, whose limits hold for each actor by itself. The reply cache stays here.
 
 The paper's ablations are switches of `[prompt]`: with `access = "binary"` a plan that names steps
-by index is malformed, with `fixed_subtasks` every worker gets the same subtask, and `one_worker`
-takes every place of the pool.
+by index is malformed, and with `fixed_subtasks` every worker gets the same subtask.
 """
 
 from __future__ import annotations
@@ -25,16 +24,14 @@ from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium.client.assembly import assemble, close_all
 from podium.config import Settings
-from podium.core.errors import MalformedPlan, UnknownWorker
+from podium.core.errors import MalformedPlan
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import FREE, Reply, Request
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
-from podium.engine import CallPolicy
-from podium.engine.calls import WorkerLimiter
 from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
-from podium.train.exercises import pool_settings, recipe_pool, repeated_names
+from podium.train.exercises import pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import PlanScorer, Score, Scorer
 from podium.train.training_log import process_count
@@ -191,12 +188,7 @@ def make_scorers(
     recipe: Recipe, workers: Sequence[Worker], later: Sequence[Worker] | None = None
 ) -> Scorers:
     """Return the scorers over these workers; `later` are the workers of later rounds."""
-    prompt, call_policy = recipe.prompt, CallPolicy()
-    plain = Scorer(workers, max_steps=prompt.max_steps, call_policy=CallPolicy())
-    later = workers if later is None else later
-    if prompt.one_worker is not None:
-        call_policy = _OneWorkerLimits(_find_worker(workers, prompt.one_worker))
-        workers, later = (_repeat_worker(prompt.one_worker, item) for item in (workers, later))
+    prompt = recipe.prompt
 
     def amend(workflow: Workflow) -> Workflow:
         if prompt.access == "binary":
@@ -208,10 +200,9 @@ def make_scorers(
         reward=recipe.reward.reward(),
         max_steps=prompt.max_steps,
         amend=amend,
-        call_policy=call_policy,
         later=later,
     )
-    return Scorers(scorer, plain)
+    return Scorers(scorer, Scorer(workers, max_steps=prompt.max_steps))
 
 
 def refuse_indices(workflow: Workflow) -> None:
@@ -227,40 +218,6 @@ def refuse_indices(workflow: Workflow) -> None:
 
 def with_fixed_subtasks(workflow: Workflow) -> Workflow:
     return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
-
-
-def _repeat_worker(name: str, workers: Sequence[Worker]) -> list[Worker]:
-    worker = _find_worker(workers, name)
-    return [_RenamedWorker(worker, alias) for alias in repeated_names(name, len(workers))]
-
-
-def _find_worker(workers: Sequence[Worker], name: str) -> Worker:
-    by_name = {worker.profile.name: worker for worker in workers}
-    if name not in by_name:
-        raise UnknownWorker(name, tuple(by_name))
-    return by_name[name]
-
-
-class _RenamedWorker(Worker):
-    """A worker under another name; cached replies are equal under every name."""
-
-    def __init__(self, worker: Worker, name: str) -> None:
-        self.profile = replace(worker.profile, name=name, fallback=None)
-        self._worker = worker
-
-    async def reply(self, request: Request) -> Reply:
-        return await self._worker.reply(request)
-
-
-class _OneWorkerLimits(CallPolicy):
-    """Applies one worker's limits to all calls, whatever the worker's name."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def limiter(self, worker: Worker) -> WorkerLimiter:
-        return super().limiter(self._worker)
 
 
 # ---- on a Ray cluster
