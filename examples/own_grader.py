@@ -2,15 +2,16 @@
 
 import asyncio
 
-from podium import AsyncPodium
-from podium.core.task import Task
+from podium import AsyncPodium, Task, grader
 
 
-async def is_short(answer: str) -> bool:
+@grader
+def is_short(answer: str) -> bool:
     return 0 < len(answer.split()) <= 20
 
 
-async def names_both(answer: str) -> bool:
+@grader
+def names_both(answer: str) -> bool:
     return all(word in answer.lower() for word in ("tea", "coffee"))
 
 

@@ -79,6 +79,7 @@ class Machine:
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
+        subprocess.run(["chroot", self.root, "dpkg", "--purge", "libgomp1"], check=False)
         for file in (CERTIFICATES, Path("/etc/resolv.conf")):
             shutil.copy(file, self.root / file.relative_to("/"))
         home = self.root / HOME.lstrip("/")

@@ -1,4 +1,4 @@
-"""Generate the lists of keys in the documentation.
+"""Generate the lists of keys and of Python names in the documentation.
 
     python scripts/reference.py
 
@@ -7,6 +7,8 @@ The test suite checks that the pages are current.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,9 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import podium
 from podium._util.files import replace_parts
+from podium.client.run_options import RunOptions
 from podium.config.problems import table_in
 from podium.config.schema import ConfigFile
 from podium.train.recipe import Recipe
@@ -23,7 +27,7 @@ from podium.train.router import RouterRecipe
 
 _MADE: Final = "made by scripts/reference.py, not by hand"
 DOCS: Final = Path(__file__).parents[1] / "docs" / "reference"
-PAGES: Final = ("configuration.md", "training.md", "routing.md")
+PAGES: Final = ("configuration.md", "python-api.md", "training.md", "routing.md")
 
 _TYPES: Final = {
     str: "text",
@@ -46,10 +50,54 @@ def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ())
 RESEARCH: Final = ("evolve", "etudes.", "oracle", "drop", "keep_needed", "flaky")
 """Tables and keys for experiments and études, which the page leaves out."""
 
+
+def python_api() -> str:
+    """Return every exported name with its parameters and the first line of its docstring."""
+    lines = ["### `Podium`, `AsyncPodium`", "", *_parameters(podium.AsyncPodium), ""]
+    for name in ("ask", "plan", "run", "resume", "stream", "close"):
+        method = getattr(podium.AsyncPodium, name)
+        lines.append(f"- `{name}({_names(method)})`: {_parts(method)[0]}")
+    lines += ["", "### Options of a run", "", *_parameters(RunOptions), "", "### Other names", ""]
+    for name in sorted(
+        set(podium.__all__) - {"Podium", "AsyncPodium", "__version__"}, key=str.lower
+    ):
+        value = getattr(podium, name)
+        lines.append(f"- `{name}({_names(value)})`: {_parts(value)[0]}".replace("()", ""))
+    return "\n".join(lines)
+
+
+def _names(value: Callable[..., Any]) -> str:
+    """Return the parameters that a caller gives; none of what Podium makes itself."""
+    if "Attributes:" in (inspect.getdoc(value) or ""):
+        return ""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except ValueError:  # an exception without a constructor of its own
+        return ""
+    variable = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    names = [one.name for one in parameters if one.kind not in variable and one.name != "self"]
+    is_open = any(one.name == "options" and one.kind in variable for one in parameters)
+    return ", ".join([*names, *(["**options"] if is_open else [])])
+
+
+def _parameters(value: Callable[..., Any]) -> list[str]:
+    """Return the parameters or attributes that a docstring describes, as a list."""
+    return [f"- `{name}`: {' '.join(text.split())}" for name, text in _parts(value)[1]]
+
+
+def _parts(value: Callable[..., Any]) -> tuple[str, list[tuple[str, str]]]:
+    """Return the first line of a docstring, and what it says of parameters."""
+    text = inspect.getdoc(value) or ""
+    described = re.search(r"^(?:Args|Attributes):\n((?:(?: .*)?\n)+)", text + "\n", re.M)
+    parts = re.findall(r"^ {4}([\w*]+): (.*(?:\n {8}.*)*)", described[1] if described else "", re.M)
+    return " ".join(text.partition("\n\n")[0].split()), parts
+
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "reference": partial(reference, without=("faults.",)),
     "recipe": partial(reference, Recipe, RESEARCH),
     "router": partial(reference, RouterRecipe),
+    "python api": python_api,
 }
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
         Usage,
     )
     from podium.core.run import Round, Run, StepRecord
+    from podium.core.task import Task, grader
     from podium.core.worker import Caller, Worker
     from podium.core.workflow import Step, Workflow
     from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
@@ -87,6 +88,10 @@ _EXPORTS = {
         "Round",
         "Run",
         "StepRecord",
+    ),
+    "podium.core.task": (
+        "Task",
+        "grader",
     ),
     "podium.core.worker": (
         "Caller",
@@ -175,6 +180,7 @@ __all__ = [
     "ScriptedWorker",
     "Step",
     "StepRecord",
+    "Task",
     "Tool",
     "ToolCall",
     "ToolResult",
@@ -184,6 +190,7 @@ __all__ = [
     "WorkerProfile",
     "Workflow",
     "__version__",
+    "grader",
     "open_store",
     "worker",
 ]

@@ -15,7 +15,8 @@ from podium.conductors import (
 )
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Image, Price
-from podium.core.run import Round, RoutingRecord
+from podium.core.routing import RoutingRecord
+from podium.core.run import Round
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.workers import ScriptedWorker

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from podium.config import load
-from podium.core.run import Round, RoutingRecord
+from podium.core.routing import RoutingRecord
+from podium.core.run import Round
 from podium.core.task import Task
 from support.runs_on_record import kept_run
 

@@ -116,7 +116,7 @@ def test_a_key_that_is_made_while_the_server_runs_is_taken_at_once(tmp_path: Pat
     assert "error" in json.loads(refused)
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=["tools", "openai", "anthropic", "again"])
+@pytest.mark.parametrize("block", blocks("python"), ids=["tools", "anthropic", "again"])
 def test_every_program_runs_and_says_what_was_answered(
     block: str, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ def test_the_examples_print_what_the_page_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.M)
-    assert len(examples) == 4
+    assert len(examples) == 3
     monkeypatch.chdir(ROOT)
     exec("\n".join(examples), {})
     printed = capsys.readouterr().out.splitlines()

@@ -2,13 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from podium.config import load
-from podium.core.errors import Unavailable
-from podium.core.request import Delta, Request, user
+from podium.core.request import Request, user
 from podium.workers import KNOWN_ENDPOINTS
 from podium.workers.anthropic import AnthropicWorker
 from podium.workers.bedrock import BedrockWorker
@@ -17,29 +13,6 @@ from podium.workers.openai import OpenAIWorker, ResponsesWorker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "providers.md").read_text("utf-8")
 ASKED = Request((user("hello"),))
-
-
-@pytest.fixture
-def names() -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    for code in re.findall(r"^```python\n(.*?)^```$", PAGE, re.S | re.M):
-        exec(code, names)
-    return names
-
-
-async def test_the_documented_worker_replies_and_streams(names: dict[str, Any]) -> None:
-    shouter = names["Shouter"]()
-    assert (await shouter.reply(ASKED)).text == "HELLO"
-    first, whole = [piece async for piece in shouter.stream(ASKED)]
-    assert first == Delta("HELLO")
-    assert whole.text == "HELLO"
-
-
-async def test_the_documented_scripts_answer(names: dict[str, Any]) -> None:
-    assert (await names["solver"].reply(ASKED)).text == "42"
-    assert (await names["echo"].reply(ASKED)).text == "hello"
-    with pytest.raises(Unavailable):
-        await names["flaky"].reply(ASKED)
 
 
 def test_every_known_vendor_has_its_row_on_the_page() -> None:

@@ -53,7 +53,7 @@ def list_(
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most entries to list.")
     ] = 100,
-    json: options.JsonList = False,
+    json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """List administrative actions, newest first: actor, time, action, subject and address."""

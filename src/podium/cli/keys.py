@@ -148,7 +148,7 @@ def create(
 
 
 @app.command("list")
-def list_(json: options.JsonList = False, config: options.Config = None) -> None:
+def list_(json: options.Json = False, config: options.Config = None) -> None:
     """List the keys, newest first, with their rules; revoked ones are included."""
     keys = _with_manager(config, lambda manager: manager.describe_all(), to_read=True)
     if json:
@@ -221,7 +221,7 @@ def usage(
     until: Annotated[
         str | None, typer.Option(metavar="DAY", help="Up to and including this day (UTC).")
     ] = None,
-    json: options.JsonList = False,
+    json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Show the usage and cost of each key, by day and model.

@@ -33,7 +33,7 @@ app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")
-def list_(json: options.JsonList = False) -> None:
+def list_(json: options.Json = False) -> None:
     """List the models that Podium can run locally, and whether they are downloaded."""
     models = list_models()
     if json:

@@ -157,10 +157,7 @@ Question = Annotated[
 RunId = Annotated[
     str, typer.Argument(metavar="ID", help="A run's id, a unique prefix of it, or last.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-JsonList = Annotated[
-    bool, typer.Option("--json", help="Print one JSON array of objects and nothing else.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer and nothing else.")]
 Pool = Annotated[
     Path | None,

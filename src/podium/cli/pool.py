@@ -69,7 +69,7 @@ class WorkerCheck:
 
 @app.command("list")
 @with_option_groups
-def list_(pool: options.PoolFiles, json: options.JsonList = False) -> None:
+def list_(pool: options.PoolFiles, json: options.Json = False) -> None:
     """List the workers with their prices and capabilities; nothing is sent to them."""
     settings = asyncio.run(_load_settings(pool))
     if json:
@@ -85,7 +85,7 @@ def list_(pool: options.PoolFiles, json: options.JsonList = False) -> None:
 @with_option_groups
 def check(
     pool: options.WithoutConductor,
-    json: options.JsonList = False,
+    json: options.Json = False,
     stress: Annotated[
         bool, typer.Option("--stress", help="Inject faults and show how the pool copes.")
     ] = False,

@@ -16,7 +16,7 @@ import typer
 from podium.cli.app import app
 
 COMMON: Final = 2
-"""An option that so many commands describe alike is described once."""
+"""Arguments and options that so many commands describe alike are described once."""
 
 EXPERIMENTS: Final = "podium lab"
 """Commands that the page only names."""
@@ -27,8 +27,8 @@ INTRODUCTION: Final = """\
 Made by `python -m podium.cli.reference`; change the commands, not this page.
 
 Answers and plans go to standard output, errors to standard error. On a terminal a run is drawn as a
-tree; elsewhere it is one line an event. `--json` prints one JSON object, or an array where a
-command lists things, and nothing else.
+tree; elsewhere it is one line an event. `--json` prints one object, or an array where a command
+lists things.
 
 | exit code | meaning |
 |---|---|
@@ -59,7 +59,7 @@ def page() -> str:
     found = list(_commands(typer.main.get_command(app), "podium", None))
     commands = [command for command in found if not command.path.startswith(EXPERIMENTS)]
     experiments = [command.path for command in found if command.path.startswith(EXPERIMENTS)]
-    seen = Counter(option for command in commands for option in command.options)
+    seen = Counter(row for one in commands for row in (*one.arguments, *one.options))
     frequent = {names: text for (names, text), n in reversed(seen.most_common()) if n >= COMMON}
     common = set(frequent.items())
     parts = [INTRODUCTION.rstrip(), _common_section(common, experiments)]
@@ -71,14 +71,14 @@ def _common_section(common: set[tuple[str, str]], experiments: list[str]) -> str
     rows = "\n".join(_line(option) for option in sorted(common))
     listed = ", ".join(f"`{path}`" for path in experiments)
     return (
-        f"For experiments, and not below: {listed}.\n\n## Common options\n\n"
+        f"For experiments, and not below: {listed}.\n\n## Common arguments and options\n\n"
         f"Many commands have some of these; `--help` says which:\n\n```\n{rows}\n```"
     )
 
 
 def _section(command: CommandHelp, common: set[tuple[str, str]]) -> str:
-    rows = [_line(row) for row in command.arguments]
-    rows += [_line(option) for option in command.options if option not in common]
+    given = [*command.arguments, *command.options]
+    rows = [_line(row) for row in given if row not in common]
     block = "\n".join([command.usage, *rows])
     shown = f"\n\n```\n{block}\n```" if rows else ""
     return f"## {command.path}\n\n{command.text}{shown}"

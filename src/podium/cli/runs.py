@@ -104,7 +104,7 @@ def list_(
         datetime | None,
         typer.Option(metavar="DATE", help="Only runs started then or earlier, in local time."),
     ] = None,
-    json: options.JsonList = False,
+    json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """List runs, newest first.
@@ -195,7 +195,7 @@ def export(
 def diff(
     one: Annotated[str, typer.Argument(metavar="ID", help="A run.")],
     other: Annotated[str, typer.Argument(metavar="ID", help="The run to compare it with.")],
-    json: options.JsonList = False,
+    json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Show what differs between two runs: settings, plans, replies, cost."""

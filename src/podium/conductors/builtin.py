@@ -88,7 +88,13 @@ ANSWER_TOKENS: Final = 1024
 
 
 class RouterConductor(Conductor):
-    """Gives the unaltered question to one worker, by default the cheapest capable one."""
+    """Gives the unaltered question to one worker.
+
+    Args:
+        choose: Returns the worker's name; by default that of the cheapest capable one.
+        name: Appears on the run.
+
+    """
 
     def __init__(self, choose: Choose | None = None, *, name: str = ROUTER) -> None:
         self._choose = choose or cheapest_capable
@@ -134,7 +140,13 @@ def _fits(worker: WorkerProfile, request: Request) -> bool:
 
 
 class FixedConductor(Conductor):
-    """Plans the same workflow for every question, and accepts its answer."""
+    """Plans the same workflow for every question, and accepts its answer.
+
+    Args:
+        workflow: The workflow.
+        name: Appears on the run.
+
+    """
 
     def __init__(self, workflow: Workflow, *, name: str = FIXED) -> None:
         self.workflow = workflow
@@ -193,6 +205,10 @@ class RulesConductor(Conductor):
 
     These are the rules of the Conductor's public proof of concept, kept exactly: a baseline that a
     trained conductor has to beat.
+
+    Args:
+        name: Appears on the run.
+
     """
 
     def __init__(self, *, name: str = RULES) -> None:
@@ -294,11 +310,19 @@ for workers that do not see the question."""
 class ModelConductor(Conductor):
     """Plans by asking a worker.
 
-    With the prompt `compact`, under a grammar, each subtask is the question itself. `structured`
-    is by default `form_for(worker.profile)`, and `fallback`, the worker that answers alone where
-    there is no plan, the pool's best. With `overlap` the plan is streamed, and its steps begin
-    while it is written. With `speculate`, the fallback answers the question meanwhile; a plan of
-    one step for it uses that answer.
+    Args:
+        worker: The model that plans.
+        prompt: `"full"` or `"compact"`; with `"compact"`, under a grammar, each subtask is the
+            question itself.
+        few_shot: Show examples of plans.
+        structured: The form of a plan; by default `form_for(worker.profile)`.
+        temperature: Sampling temperature of plans.
+        max_tokens: The most tokens of a plan.
+        fallback: The worker that answers alone where there is no plan; by default the pool's best.
+        name: Appears on the run.
+        overlap: Stream the plan, and begin its steps while it is written.
+        speculate: Let the fallback answer meanwhile; a plan of one step for it uses that answer.
+
     """
 
     def __init__(

@@ -25,7 +25,8 @@ from podium.conductors.builtin import (
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import RoutingRecord, Tier
+from podium.core.routing import RoutingRecord
+from podium.core.run import Tier
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 

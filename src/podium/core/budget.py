@@ -43,7 +43,20 @@ BYTES_PER_PDF_PAGE: Final = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The caps of a run; None is no cap. `depth` is how deep runs may nest (0: not at all)."""
+    """The caps of a run; None is no cap.
+
+    Args:
+        calls: The most calls to workers, retries and nested runs included.
+        tokens: The most tokens, input and output together.
+        usd: The most US dollars; every worker then needs a price.
+        seconds: The most seconds.
+        depth: How deep runs may nest (0: not at all).
+        allow_unpriced: Let workers without a price run under a cap on money.
+
+    Raises:
+        ConfigError: A cap is not a number from 0 up.
+
+    """
 
     calls: int | None = None
     tokens: int | None = None

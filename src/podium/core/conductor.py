@@ -16,7 +16,8 @@ from typing import Protocol, final, runtime_checkable
 from podium.core.frozen import fast_init
 from podium.core.pool import Pool
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
-from podium.core.run import Round, RoutingRecord, TurnRole, best_step
+from podium.core.routing import RoutingRecord
+from podium.core.run import Round, TurnRole, best_step
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Step, Workflow
 
@@ -47,9 +48,19 @@ class EarlySteps(Protocol):
 class PlanningContext:
     """All that a conductor may know when it plans a round.
 
-    `rounds` are the run's earlier rounds; `rounds_left` counts the one to plan. `objection` is why
-    a guardrail asked for another plan. `quality_bias` is quality over cost from 0 to 1, if set.
-    `early` executes steps before the plan is complete, where the engine can.
+    Attributes:
+        question: The question.
+        pool: The workers that it may use.
+        history: The conversation before the question.
+        rounds: The run's earlier rounds.
+        max_steps: The most steps of the plan.
+        images: Images that belong to the question.
+        response_options: What the answer must satisfy.
+        objection: Why a guardrail asked for another plan.
+        rounds_left: How many rounds are left, this one included.
+        quality_bias: Quality over cost from 0 to 1, if set.
+        early: Executes steps before the plan is complete, where the engine can.
+
     """
 
     question: str
@@ -75,10 +86,15 @@ class PlanningContext:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A workflow, or None to accept the last round's answer.
+    """What a conductor returns.
 
-    `text` is what the conductor wrote; `warnings` say what was tolerated in it. `role` is the
-    round's purpose, where the conductor assigns roles; `routed` is a learned router's decision.
+    Args:
+        workflow: The workflow, or None to accept the last round's answer.
+        text: What the conductor wrote.
+        warnings: What was tolerated in it.
+        role: The round's purpose, where the conductor assigns roles.
+        routed: A learned router's decision.
+
     """
 
     workflow: Workflow | None

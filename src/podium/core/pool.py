@@ -27,7 +27,17 @@ PYTHON_PROVIDER: Final = "python"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of a worker; None is unknown or none."""
+    """The limits of a worker; None is unknown or none.
+
+    Args:
+        concurrency: The most calls at once.
+        requests_per_minute: The most calls in a minute.
+        tokens_per_minute: The most tokens in a minute.
+        timeout_seconds: The most seconds of one call.
+        context_window: The most tokens of a prompt with its reply.
+        max_output_tokens: The most tokens of a reply.
+
+    """
 
     concurrency: int | None = None
     requests_per_minute: int | None = None
@@ -41,8 +51,16 @@ class Limits:
 class WorkerProfile:
     """A worker as data.
 
-    `description` is the line by which a conductor chooses; `fallback` names the worker that takes
-    over a step when this one fails.
+    Args:
+        name: Its name, unique in the pool.
+        description: The line by which a conductor chooses.
+        provider: What connects it, such as `"openai"`.
+        model: The provider's name of the model.
+        price: US dollars per million tokens; None is unknown.
+        limits: Concurrency, rates, timeout, context window.
+        capabilities: What it can do: `"tools"`, `"json"`, `"vision"` and others.
+        fallback: The worker that takes over a step when this one fails.
+
     """
 
     name: str
@@ -64,8 +82,15 @@ class WorkerProfile:
 class Pool:
     """Profiles in order; a worker's id in a plan is its index here.
 
-    With `share_question` False, workers see only their subtask, not the question (for small
-    specialists). `mask_names` hides names from the conductor, as in the paper.
+    Args:
+        workers: The profiles; their names differ.
+        share_question: If False, workers see only their subtask, not the question (for small
+            specialists).
+        mask_names: Hide names from the conductor, as in the paper.
+
+    Raises:
+        ConfigError: The pool is empty, names repeat, or a fallback is not in it.
+
     """
 
     workers: tuple[WorkerProfile, ...]

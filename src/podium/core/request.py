@@ -126,9 +126,15 @@ def _count(value: object) -> int | None:
 class Price:
     """US dollars per million tokens.
 
-    `cached` and `cache_write` default to the input price, `cache_write_1h` to `cache_write`.
-    `beyond` holds the prices that replace these for the whole call when its input is longer than
-    `beyond.over` tokens.
+    Args:
+        input: The price of input.
+        output: The price of output.
+        cached: That of input read from a cache; by default `input`.
+        cache_write: That of input written to a cache; by default `input`.
+        cache_write_1h: That of input cached for an hour; by default `cache_write`.
+        over: Tokens of input beyond which a price that is another's `beyond` applies.
+        beyond: The price of the whole call when its input is longer than `beyond.over`.
+
     """
 
     input: float
@@ -217,8 +223,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image or a PDF, whose pages models with vision see: base64 data with its media type, or a
-    URL. `detail` is OpenAI's resolution."""
+    """An image, or a PDF whose pages models with vision see: `data` or a `url`.
+
+    Args:
+        media_type: Such as `"image/png"`.
+        data: The content in base64.
+        url: An address instead.
+        detail: OpenAI's resolution.
+        kind: Tells parts apart in JSON.
+
+    """
 
     media_type: str = ""
     data: str = ""
@@ -234,7 +248,15 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A worker's call of a tool; `arguments` is JSON as the worker wrote it."""
+    """A worker's call of a tool.
+
+    Args:
+        id: The id that the result repeats.
+        name: The tool's name.
+        arguments: JSON as the worker wrote it.
+        kind: Tells parts apart in JSON.
+
+    """
 
     id: str
     name: str
@@ -244,7 +266,16 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool's result for the call with that id."""
+    """The result of a tool call.
+
+    Args:
+        call_id: The id of the call.
+        text: What the tool returned.
+        is_error: True if the tool failed.
+        images: What it returned besides text.
+        kind: Tells parts apart in JSON.
+
+    """
 
     call_id: str
     text: str
@@ -276,8 +307,12 @@ Part = Text | Image | ToolCall | ToolResult | Thinking
 class Message:
     """One turn of a conversation.
 
-    `name` tells speakers of one role apart; a text of `speaker_prefix` repeats it, for workers
-    whose API has no names.
+    Args:
+        role: `"system"`, `"user"`, `"assistant"` or `"tool"`.
+        parts: Texts, images, tool calls and results, thinking.
+        name: Tells speakers of one role apart; a text of `speaker_prefix` repeats it, for workers
+            whose API has no names.
+
     """
 
     role: Role
@@ -335,7 +370,14 @@ def unanswered_calls(turns: Sequence[Message]) -> tuple[ToolCall, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a worker may call; `parameters` is the JSON Schema of its arguments."""
+    """A tool that a worker may call.
+
+    Args:
+        name: Its name.
+        description: What it does, for the model.
+        parameters: The JSON Schema of its arguments.
+
+    """
 
     name: str
     description: str
@@ -348,12 +390,27 @@ class Tool:
 class Request:
     """A request. A field left at its default is not sent to the provider.
 
-    `prefill` is the start of the reply, for providers that can continue one; the reply's text
-    includes it. `schema` is a JSON Schema for the reply; `grammar` is GBNF, for local models.
-    `effort` and `thinking_tokens` bound the reasoning. Without `parallel_tools` a reply calls one
-    tool at most. `cache_key` and `cache_time` are hints for the provider's prompt cache. `extra`
-    are further fields of the body, for a worker of the format that they are written in; what Podium
-    decides itself, such as the output limit, is never taken from them.
+    Args:
+        messages: The conversation.
+        max_tokens: The most tokens of the reply.
+        temperature: Sampling temperature.
+        top_p: Nucleus sampling.
+        seed: Makes sampling repeatable, where the provider can.
+        stop: Texts that end the reply.
+        tools: The tools that it may call.
+        tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
+        schema: A JSON Schema for the reply.
+        grammar: GBNF, for local models.
+        effort: How much to reason.
+        prefill: The start of the reply, for providers that can continue one; the reply's text
+            includes it.
+        parallel_tools: If False, a reply calls one tool at most.
+        cache_key: A hint for the provider's prompt cache, as is `cache_time`.
+        cache_time: How long it shall keep the prompt.
+        thinking_tokens: The most tokens of reasoning.
+        extra: Further fields of the body, for a worker of the format that they are written in; what
+            Podium decides itself, such as the output limit, is never taken from them.
+
     """
 
     messages: tuple[Message, ...]
@@ -399,9 +456,18 @@ class Request:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A worker's reply and its usage. `stop_sequence` ended it, where the provider reports one.
+    """A worker's reply.
 
-    `choices` are all answers as the provider wrote them, if the request wanted more than a text.
+    Args:
+        text: The answer.
+        usage: Its tokens; by default unknown.
+        finish: Why it ended: `"stop"`, `"length"`, `"tool"`, `"refused"` or `"error"`.
+        tool_calls: The tools that it calls.
+        thinking: Its reasoning.
+        model: The model that answered, as the provider names it.
+        stop_sequence: The stop text that ended it, where the provider reports one.
+        choices: All answers as the provider wrote them, if the request wanted more than a text.
+
     """
 
     text: str
@@ -425,12 +491,20 @@ EMPTY_REPLY: Final = Reply("")
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A streamed piece of a reply: text, thinking, or the arguments of a tool call.
+    """A streamed piece of a reply.
 
-    Each piece of a tool call has its number in the reply, its id and name. A worker may leave out
-    pieces of calls: the reply has them whole. `choices` are pieces of several answers as the
-    provider wrote them, in place of all others. A `start` says that the provider accepted the
-    request, with the usage that it reports by then.
+    A worker may leave out pieces of calls: the reply has them whole.
+
+    Args:
+        text: The piece.
+        kind: Of what it is a piece: `"text"`, `"thinking"`, `"tool_call"` (of its arguments) or
+            `"choices"`. A `"start"` says that the provider accepted the request.
+        call: The number of the tool call in the reply.
+        id: The id of that call.
+        name: The tool's name.
+        choices: Pieces of several answers as the provider wrote them, in place of all others.
+        usage: Of a start, the usage that the provider reports by then.
+
     """
 
     text: str
@@ -444,11 +518,24 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
-    """What the client demands of the answer: format, length, sampling and tools.
+    """What the client demands of the answer; left out is the worker's own.
 
-    Fields mean what they mean in a `Request`. The tools belong to the final step. Without
-    `parallel_tools`, only the first of several tool calls of a reply is made. `is_prefilled`: the
-    conversation ends with the start of the answer.
+    Args:
+        max_tokens: The most tokens of the answer.
+        temperature: Sampling temperature.
+        top_p: Nucleus sampling.
+        seed: Makes sampling repeatable, where the provider can.
+        stop: Texts that end the answer.
+        tools: The client's tools; they belong to the final step.
+        tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
+        schema: A JSON Schema for the answer.
+        effort: How much every step reasons.
+        parallel_tools: If False, only the first of several tool calls of a reply is made.
+        cache_key: A hint for the provider's prompt cache, as is `cache_time`.
+        cache_time: How long it shall keep the prompt.
+        thinking_tokens: The most tokens of reasoning.
+        is_prefilled: The conversation ends with the start of the answer.
+
     """
 
     max_tokens: int | None = None

@@ -13,10 +13,16 @@ from podium.core.pool import Pool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """At most `attempts` calls to one worker, with jittered exponential backoff.
+    """When a failed call is made again: jittered exponential backoff.
 
-    A wait that the provider asks for is honoured up to `longest_requested_wait`; beyond it the
-    worker counts as failed.
+    Args:
+        attempts: The most calls to one worker.
+        first_wait: Seconds before the second call; doubled before each further one.
+        longest_wait: The most of these seconds.
+        longest_requested_wait: The most seconds that a provider may ask for; beyond it the worker
+            counts as failed.
+        jitter: Draws from 0 to 1: the share of the wait's second half.
+
     """
 
     attempts: int = 4
@@ -56,9 +62,14 @@ class BreakerPolicy:
 class Hedge:
     """When a second call is made beside one that has not begun to answer.
 
-    After `after_seconds`, or past a percentile of the worker's latest calls; with both, the seconds
-    apply until there are enough calls. `to` is the second worker: by default the `fallback`, else
-    the same worker again.
+    Args:
+        after_seconds: After so many seconds; beside a percentile, until there are enough calls.
+        after_percentile: Past this percentile of the worker's latest calls.
+        to: The second worker: by default the `fallback`, else the same worker again.
+
+    Raises:
+        ConfigError: Neither is given, or one is out of range.
+
     """
 
     after_seconds: float | None = None

@@ -34,43 +34,8 @@ from podium.core.request import (
     Usage,
     unanswered_calls,
 )
+from podium.core.routing import RoutingRecord
 from podium.core.workflow import Access, Workflow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingRecord:
-    """The decision of a learned router.
-
-    `scores` are the expected rewards by worker; `router` is the fingerprint of its file. If
-    `escalated`, no worker reached `min_confidence`, `worker` came nearest, and the conductor
-    planned.
-    """
-
-    worker: str
-    confidence: float
-    scores: Mapping[str, float]
-    quality_bias: float
-    router: str
-    min_confidence: float = 0.0
-    escalated: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """The decision as a sentence."""
-        others = sorted(self.scores.items(), key=lambda score: -score[1])
-        expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
-        if self.escalated:
-            verdict = (
-                f"chose no worker at quality bias {self.quality_bias:g}, so the conductor planned; "
-                f"{self.worker} came nearest with confidence {self.confidence:.2f} "
-                f"where {self.min_confidence:.2f} is needed"
-            )
-        else:
-            verdict = (
-                f"chose {self.worker} with confidence {self.confidence:.2f} "
-                f"at quality bias {self.quality_bias:g}"
-            )
-        return f"the router {self.router} {verdict}; expected of each: {expected}"
 
 
 @final
@@ -170,12 +135,19 @@ the client's tools, can be resumed with them."""
 @fast_init
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step that ended or waits.
+    """A step that ended or waits; a final step that was cut off keeps what it had streamed.
 
-    A final step that was cut off keeps what it had streamed. `prompt` is the exact message to the
-    worker. `answered_by` differs from `worker` if a fallback took over. `nested` are the runs of a
-    step whose worker is a conductor; the last one counts. `turns` are the tool and repair turns
-    between prompt and reply. `checks` are what guardrails did to the reply.
+    Attributes:
+        round, index: Its numbers, from 0.
+        worker, subtask, access: Its part of the plan.
+        status, finish, error: How it ended, and why the reply ended.
+        reply, thinking, stop_sequence: What the worker answered.
+        prompt: The exact message to the worker.
+        attempts: Every call; `started_ms` and `finished_ms` count from the run's start.
+        answered_by: Differs from `worker` if a fallback took over.
+        nested: The runs of a step whose worker is a conductor; the last one counts.
+        turns: The tool and repair turns between prompt and reply.
+        checks: What guardrails did to the reply.
     """
 
     round: int
@@ -257,6 +229,7 @@ ANSWERING: Final = (None, "worker")
 class Round:
     """One plan-and-execute pass.
 
+    `index` counts from 0; `steps` of the `workflow` ended or wait; `warnings` are of its parser.
     `accepted` means that the conductor accepted the answer before; with neither that nor a
     workflow, planning was cut off. `planning` are the conductor's calls, `plan_text` what it wrote.
     Steps of a round with a `role` may read every earlier round. `routed` is a learned router's
@@ -344,6 +317,14 @@ class Run:
     """A question, all its rounds, and how it ended.
 
     Attributes:
+        id, owner, created_at, version: Its name, whose it is, and the form of its JSON.
+        status, answer, error: How it ended.
+        question, images, history: What was asked, and the conversation before it.
+        rounds: Every plan with its steps.
+        conductor, pool, tier: Who planned, over which workers, and how much.
+        max_steps, max_rounds, budget, exclude, response_options, quality_bias: Its options.
+        spent: What its budget was charged.
+        depth: How deep it is nested.
         trailing: The messages after the question: tool calls and results, or the answer's start.
         too_long: It failed because a prompt exceeded a context window.
         refused: A provider rejected the API key or the request; resuming fails again.

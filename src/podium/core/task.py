@@ -5,9 +5,12 @@ Tasks come from `podium.tasks` and are used by `podium.train` and `podium.evals`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, Protocol, cast
 
 from podium.core.request import Message, user
 from podium.core.run import Run, StepRecord, total_cost, total_usage
@@ -85,11 +88,34 @@ class Grader(Protocol):
         """
 
 
+def grader(function: Callable[[str], bool] | Callable[[str], Awaitable[bool]]) -> Grader:
+    """Make a grader of a function from answer to verdict; use it as a decorator.
+
+    Args:
+        function: True if the answer is right. One that is no coroutine function runs in a thread.
+
+    Returns:
+        The grader of a `Task`.
+
+    """
+
+    @wraps(function)
+    async def grade(answer: str) -> bool:
+        if inspect.iscoroutinefunction(function):
+            return bool(await function(answer))
+        return bool(await asyncio.to_thread(cast("Callable[[str], bool]", function), answer))
+
+    return grade
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A question and its grader.
 
-    Attributes:
+    Args:
+        id: Unlike every other of its suite.
+        question: What is asked.
+        grader: Decides whether an answer is right.
         history: The conversation before the question.
         kind: What tables group by: a subject, a shape.
         difficulty: As the data set states it, if it does.

@@ -82,7 +82,15 @@ _CONDITION: Final = re.compile(r"(failed|differs)((?:[\s,]+[0-9]{1,3}){1,20})")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One worker, one subtask, the earlier results it may read, and when it runs."""
+    """One step of a workflow.
+
+    Args:
+        worker: The name of the worker.
+        subtask: What it is asked, in plain language.
+        access: `"all"`, or the indices of the earlier steps that it may read.
+        condition: When it runs; by default always.
+
+    """
 
     worker: str
     subtask: str
@@ -102,7 +110,15 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """Steps in order. Construction raises `InvalidWorkflow` for what cannot be executed."""
+    """Steps in order; the last one's reply is the answer.
+
+    Args:
+        steps: At least one.
+
+    Raises:
+        InvalidWorkflow: It cannot be executed, such as a step that reads a later one.
+
+    """
 
     steps: tuple[Step, ...]
 

@@ -125,7 +125,12 @@ VERIFIER_DIVISOR: Final = 2
 
 
 class ConductorWorker(Worker):
-    """The conductor as a worker of its own pool: a step given to it is a nested run."""
+    """The conductor as a worker of its own pool: a step given to it is a nested run.
+
+    Args:
+        profile: Its name and description; by default `conductor`.
+
+    """
 
     def __init__(self, profile: WorkerProfile | None = None) -> None:
         usual = "splits a hard subtask further and leads other workers through it"

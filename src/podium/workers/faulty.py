@@ -112,10 +112,14 @@ class _Draw:
 
 
 class FaultyWorker:
-    """A worker with faults.
+    """A worker with faults. `calls` counts calls and `injected` the faults by name.
 
-    `calls` counts calls and `injected` the faults by name. A call that fails before a reply does
-    not reach the wrapped worker. `sleep` waits for delays.
+    Args:
+        worker: Answers where no fault comes first.
+        faults: How often each fault happens.
+        seed: Chooses the faults.
+        sleep: Waits for delays.
+
     """
 
     def __init__(

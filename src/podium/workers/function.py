@@ -27,10 +27,12 @@ FUNCTION_PROVIDER: Final = "function"
 
 
 class FunctionWorker(Worker):
-    """A worker whose replies a function returns.
+    """A worker whose replies a function returns. Calling the worker calls the function.
 
-    A function that is not a coroutine function runs in a thread. Calling the worker calls the
-    function.
+    Args:
+        function: Takes the prompt; a function that is not a coroutine function runs in a thread.
+        profile: The worker as data.
+
     """
 
     def __init__(self, function: WorkerFunction, profile: WorkerProfile) -> None:

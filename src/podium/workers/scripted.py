@@ -96,11 +96,19 @@ Script = ScriptLine | Sequence[ScriptLine] | Callable[[Request], ScriptLine]
 
 
 class ScriptedWorker:
-    """Answers from a script: lines in turn, repeating the last, or a function.
+    """Answers from a script. `requests` are the last requests, `calls` counts them.
 
-    `usage` is reported by each reply; without it, words are counted as tokens. `delay_seconds`
-    passes before each reply. A stream has `chunk` words per delta. `requests` are the last
-    `keep_requests` (None: all), `calls` counts them.
+    Args:
+        profile: Its profile, or its name.
+        replies: Lines in turn, repeating the last, or a function of the request. A line is a text,
+            a reply, or an error to raise.
+        description: The line by which a conductor chooses.
+        price: US dollars per million tokens.
+        usage: What each reply reports; by default words are counted as tokens.
+        delay_seconds: Seconds before each reply.
+        chunk: Words of each delta of a stream.
+        keep_requests: How many requests are kept (None: all).
+
     """
 
     def __init__(

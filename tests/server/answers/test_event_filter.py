@@ -16,7 +16,8 @@ from podium.core.events import (
 )
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Delta, Usage
-from podium.core.run import Round, RoutingRecord, Run, StepRecord
+from podium.core.routing import RoutingRecord
+from podium.core.run import Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import EventFilter
 

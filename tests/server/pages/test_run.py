@@ -18,7 +18,8 @@ import pytest
 
 from podium.conductors import FixedConductor
 from podium.core.request import NO_USAGE, Message, ToolCall, Usage
-from podium.core.run import Attempt, Round, RoutingRecord, Run, load
+from podium.core.routing import RoutingRecord
+from podium.core.run import Attempt, Round, Run, load
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.workers import ScriptedWorker

@@ -13,7 +13,13 @@ from podium.workers import Endpoint, Http, connect, transformers
 from podium.workers.llamacpp import SETTINGS
 from podium.workers.local import batching
 from podium.workers.local.llama_server import ModelSettings
-from podium.workers.local.sources import ShippedAdapter, known_models, parse_source
+from podium.workers.local.sources import (
+    DIRECTORY,
+    MANIFEST,
+    ShippedAdapter,
+    known_models,
+    parse_source,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 PAGE = (DOCS / "local-models.md").read_text("utf-8")
@@ -93,6 +99,6 @@ def test_the_documented_adapter_is_looked_for_beside_the_file_that_names_it(
 
 
 def test_every_key_of_a_manifests_entry_is_documented() -> None:
-    (entry,) = re.findall(r"^.*A new one needs its entry first: .*$", ADAPTERS, re.M)
+    entry = (DIRECTORY / MANIFEST).read_text("utf-8").partition("[[adapter]]")[0]
     keys = {field.name for field in fields(ShippedAdapter)} - {"path"} | {"file"}
     assert keys <= set(re.findall(r"`(\w+)`", entry))

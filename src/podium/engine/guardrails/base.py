@@ -38,9 +38,16 @@ class Source(NamedTuple):
 class GuardrailInput:
     """The text to check, and its context.
 
-    `text` is the question or a text of the conversation before it, a worker's reply or tool
-    arguments, or the answer; `worker` and `step` say whose. `question` is the run's, as earlier
-    guardrails left it. `sources` are the other steps' replies, at the stage `answer`.
+    Attributes:
+        stage: `"question"`, `"reply"` or `"answer"`.
+        text: The question or a text of the conversation before it, a worker's reply or tool
+            arguments, or the answer.
+        run_id: The run.
+        question: The run's question, as earlier guardrails left it.
+        step: Whose reply it is, as is `worker`.
+        worker: The worker's name.
+        sources: The other steps' replies, at the stage `"answer"`.
+
     """
 
     stage: GuardrailStage
@@ -135,7 +142,19 @@ class Recalling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """A hook, the stages it checks, and the effect of a failure. `seconds` is its timeout."""
+    """A check of texts.
+
+    Args:
+        name: Its name on the run.
+        hook: Receives a `GuardrailInput` and returns a verdict.
+        stages: What it checks.
+        on_error: `"block"` or `"pass"` when the hook fails.
+        seconds: Its timeout.
+
+    Raises:
+        ConfigError: A stage or `on_error` is unknown.
+
+    """
 
     name: str
     hook: Hook | PerRun

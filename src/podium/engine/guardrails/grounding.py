@@ -26,7 +26,13 @@ _GROUNDED: Final = re.compile(r"\W{0,20}(not\s{1,4})?grounded\b\W{0,20}(.{0,2000
 
 
 class Grounding:
-    """Ask a worker whether the answer is grounded."""
+    """Ask a worker whether the answer is grounded in the other steps' replies.
+
+    Args:
+        verifier: The worker's name.
+        ungrounded: `"block"` such an answer, `"replan"`, or `"note"` it.
+
+    """
 
     def __init__(self, verifier: str, *, ungrounded: Ungrounded = "block") -> None:
         self.verifier = verifier

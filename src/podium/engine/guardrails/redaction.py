@@ -199,7 +199,14 @@ MAX_CHARS_AT_ONCE: Final = 100_000
 
 
 class Redaction:
-    """Redact values of these kinds, or block texts that hold one (`found="block"`)."""
+    """Find personal data and secrets.
+
+    Args:
+        kinds: What to find; by default all but IP addresses.
+        found: `"redact"` values, or `"block"` texts that hold one.
+        restore: Put the values back into the answer.
+
+    """
 
     def __init__(
         self,
