@@ -58,9 +58,8 @@ def python_api() -> str:
         method = getattr(podium.AsyncPodium, name)
         lines.append(f"- `{name}({_names(method)})`: {_parts(method)[0]}")
     lines += ["", "### Options of a run", "", *_parameters(RunOptions), "", "### Other names", ""]
-    for name in sorted(
-        set(podium.__all__) - {"Podium", "AsyncPodium", "__version__"}, key=str.lower
-    ):
+    others = set(podium.__all__) - {"Podium", "AsyncPodium", "__version__"}
+    for name in sorted(others, key=lambda name: (name.lower(), name)):
         value = getattr(podium, name)
         lines.append(f"- `{name}({_names(value)})`: {_parts(value)[0]}".replace("()", ""))
     return "\n".join(lines)
