@@ -16,7 +16,7 @@ _UNFROZEN: Final = {name: getattr(object, name) for name in ("__setattr__", "__d
 
 
 def fast_init(cls: type[Value]) -> type[Value]:
-    """Decorate a final `@dataclass(frozen=True, slots=True)` whose defaults are plain values."""
+    """Decorate a final `@dataclass(frozen=True, slots=True)`."""
     parameters = []
     names: dict[str, Any] = {
         "become": object.__dict__["__class__"].__set__,
@@ -25,13 +25,14 @@ def fast_init(cls: type[Value]) -> type[Value]:
     }
     assignments = []
     for item in fields(cls):  # type: ignore[arg-type]
-        assert item.default_factory is MISSING, "fast_init takes plain defaults only"
-        if item.default is MISSING:
-            parameters.append(item.name)
-        else:
-            parameters.append(f"{item.name}=default_{item.name}")
-            names[f"default_{item.name}"] = item.default
-        assignments.append(f"    self.{item.name} = {item.name}")
+        name, value = item.name, item.name
+        if item.default_factory is not MISSING:
+            names[f"default_{name}"] = item.default_factory
+            value = f"{name}() if {name} is default_{name} else {name}"
+        elif item.default is not MISSING:
+            names[f"default_{name}"] = item.default
+        parameters.append(f"{name}=default_{name}" if f"default_{name}" in names else name)
+        assignments.append(f"    self.{name} = {value}")
     source = (
         f"def __init__(self, {', '.join(parameters)}):\n"
         f"    become(self, twin)\n" + "\n".join(assignments) + "\n    self.__class__ = frozen\n"

@@ -516,6 +516,8 @@ class Delta:
     usage: Usage = UNKNOWN_USAGE
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
     """What the client demands of the answer; left out is the worker's own.

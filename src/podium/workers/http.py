@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -43,14 +43,17 @@ _NOT_SERVED: Final = MappingProxyType[str, str]({})
 _header: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_SERVED)
 
 
-@contextmanager
-def count_hops(servers: int) -> Iterator[None]:
+class count_hops:  # noqa: N801 - used as a function; a generator takes three times as long
     """Send this hop count with all calls of the block and of tasks that it starts."""
-    before = _header.set({HOP_HEADER: str(servers)})
-    try:
-        yield
-    finally:
-        _header.reset(before)
+
+    def __init__(self, servers: int) -> None:
+        self._hop = {HOP_HEADER: str(servers)}
+
+    def __enter__(self) -> None:
+        self._before = _header.set(self._hop)
+
+    def __exit__(self, *_: object) -> None:
+        _header.reset(self._before)
 
 
 def hop_header() -> Mapping[str, str]:
@@ -258,18 +261,27 @@ async def _close_with_loop(session: aiohttp.ClientSession) -> AsyncGenerator[Non
         await session.close()
 
 
-@contextmanager
-def boundary(worker: str, key: str = "") -> Iterator[None]:
+class boundary:  # noqa: N801 - used as a function; a generator takes three times as long
     """Turn network and vendor failures into a `WorkerError` of one line without secrets."""
-    import aiohttp
 
-    try:
-        yield
-    except (WorkerError, aiohttp.ClientError, OSError, ValueError) as error:
-        fault = _fault(error, worker)
-        fault.args = (errors.clean_message(str(fault), key),)
+    def __init__(self, worker: str, key: str = "") -> None:
+        self._worker = worker
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        import aiohttp
+
+        if not isinstance(error, WorkerError | aiohttp.ClientError | OSError | ValueError):
+            return
+        fault = _fault(error, self._worker)
+        fault.args = (errors.clean_message(str(fault), self._key),)
         if fault is error:
-            raise
+            return
         if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientHttpProxyError):
             raise fault from None  # the cause would show the password after all
         raise fault from error
@@ -319,21 +331,15 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
 
 
 class _Body:
-    """A response body up to the size limit.
-
-    Not a generator: one that is left early would need a task to close it.
-    """
+    """A response body up to the size limit."""
 
     def __init__(self, response: aiohttp.ClientResponse, call: HttpCall) -> None:
-        self._pieces = response.content.iter_any()
+        self._content = response.content
         self._worker = call.worker
         self._received = 0
 
-    def __aiter__(self) -> _Body:
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = await anext(self._pieces)
+    async def _read(self) -> bytes:
+        piece = await self._content.readany()
         self._received += len(piece)
         if self._received > MAX_REPLY_BYTES:
             raise BadReply(
@@ -343,7 +349,10 @@ class _Body:
         return piece
 
     async def read(self) -> bytes:
-        return b"".join([piece async for piece in self])
+        pieces = []
+        while piece := await self.next_piece(None):
+            pieces.append(piece)
+        return b"".join(pieces)
 
     async def next_piece(self, seconds: float | None) -> bytes:
         """Return the next piece, empty at the end.
@@ -351,17 +360,17 @@ class _Body:
         With `seconds`, a timeout or a lost connection also counts as the end.
         """
         if seconds is None:
-            return await anext(self, b"")
+            return await self._read()
         with suppress(*_connection_errors()):
             async with asyncio.timeout(seconds):
-                return await anext(self, b"")
+                return await self._read()
         return b""
 
     async def drain(self) -> None:
         """Read to the end if it is near: only then can the connection be reused."""
         with suppress(*_connection_errors()):
             async with asyncio.timeout(GRACE_SECONDS):
-                async for _ in self:
+                while await self._read():
                     pass
 
 

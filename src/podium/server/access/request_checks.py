@@ -119,6 +119,8 @@ async def check_image_urls(messages: Iterable[Message], *, private: bool) -> Non
     if private:
         return
     urls = {image.url for image in _images(messages) if image.url}
+    if not urls:
+        return
     hosts: dict[str, str] = {}
     for url in urls:
         if not is_public(url):

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Container, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from pydantic_core import to_json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from podium.engine.calls import Deadlines
 from podium.server.access.concurrency import RETRY_AFTER_SECONDS
 from podium.server.api_error import ApiError, invalid, new_request_id, request_id_headers
 from podium.server.dialects.request import Dialect
@@ -173,22 +176,29 @@ async def read_body(megabytes: int, content_length: str | None, receive: Receive
         raise _too_large(megabytes)
     chunks: list[bytes] = []
     length, more = 0, True
+    deadlines = _deadlines(asyncio.get_running_loop())
+    task = deadlines.start(BODY_SECONDS)
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnected
-                chunks.append(message.get("body", b""))
-                length += len(chunks[-1])
-                if length > limit:
-                    raise _too_large(megabytes)
-                more = message.get("more_body", False)
-    except TimeoutError:
-        raise ApiError(
-            "invalid", f"timed out reading the body after {BODY_SECONDS:g} s; send it faster"
-        ) from None
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            chunks.append(message.get("body", b""))
+            length += len(chunks[-1])
+            if length > limit:
+                raise _too_large(megabytes)
+            more = message.get("more_body", False)
+    finally:
+        if deadlines.stop(task):
+            raise ApiError(
+                "invalid", f"timed out reading the body after {BODY_SECONDS:g} s; send it faster"
+            ) from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+@lru_cache(maxsize=1)
+def _deadlines(loop: asyncio.AbstractEventLoop) -> Deadlines:
+    return Deadlines(loop)
 
 
 def _too_large(megabytes: int) -> ApiError:
@@ -218,15 +228,15 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
     return document
 
 
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-
-
 def encode_json(document: Any) -> bytes:
     """Encode compactly; lone surrogates, which UTF-8 cannot hold, become escapes."""
     try:
-        return _encode(document).encode()
-    except UnicodeEncodeError:
+        encoded = to_json(document)
+    except ValueError:
+        encoded = b"NaN"
+    if b"NaN" in encoded or b"Infinity" in encoded:  # `json` refuses the numbers, not the words
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    return encoded
 
 
 def route_path(scope: Scope) -> str:

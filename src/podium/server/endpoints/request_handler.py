@@ -42,7 +42,7 @@ from podium.server.endpoints.http import (
     server_stopped_error,
 )
 from podium.server.endpoints.response_stream import ResponseStream
-from podium.server.logs import LOGGER, MAX_LOGGED_MESSAGE, REQUEST_MESSAGE
+from podium.server.logs import LOGGER, MAX_LOGGED_MESSAGE, log_request
 from podium.server.model_catalog import ModelTarget
 from podium.server.records.metrics import RequestCost
 from podium.server.service import Service, ServiceHolder
@@ -310,7 +310,7 @@ class RequestHandler:
         for check in self._guardrail_checks():
             metrics.guardrails.labels(check.guardrail, check.stage, check.action).inc()
         if LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info(REQUEST_MESSAGE, extra=self._log_fields(model, seconds))
+            log_request(self._log_fields(model, seconds))
 
     def _guardrail_checks(self) -> Iterable[GuardrailCheck]:
         run = self.cost.run
