@@ -28,6 +28,12 @@ LiteLLM = Annotated[
     Path | None,
     typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
 ]
+Portkey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SCRIPT", help="build/start-server.js of the npm package @portkey-ai/gateway."
+    ),
+]
 
 
 @app.callback()
@@ -54,12 +60,7 @@ def server(
     quick: Quick = False,
     peers: Peers = True,
     litellm: LiteLLM = None,
-    portkey: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SCRIPT", help="build/start-server.js of the npm package @portkey-ai/gateway."
-        ),
-    ] = None,
+    portkey: Portkey = None,
 ) -> None:
     """The server, the LiteLLM proxy and Portkey's gateway, over one upstream on this machine."""
     from benchmarks.processes import run_on_fast_loop
@@ -82,12 +83,17 @@ def latency(
         Path | None,
         typer.Option(metavar="PYTHON", help="The Python of an environment that has LangGraph."),
     ] = None,
+    litellm: LiteLLM = None,
+    portkey: Portkey = None,
 ) -> None:
     """Conducted answers beside direct calls, over models of realistic speed."""
     from benchmarks.latency import measure_latency
     from benchmarks.processes import run_on_fast_loop
 
-    _print(run_on_fast_loop(measure_latency(count, langgraph, _print_progress)))
+    measuring = measure_latency(
+        count, _print_progress, langgraph=langgraph, litellm=litellm, portkey=portkey
+    )
+    _print(run_on_fast_loop(measuring))
 
 
 @app.command()

@@ -1,10 +1,11 @@
 """Latency of conducted answers beside direct calls, over models of realistic speed.
 
 A model's first token comes after a log-normal time (median 0.6 s), then 60 tokens a second; a
-planner writes at 40, 80 and 120. The plans in `plans.jsonl` are three-step plans that the embedded
+planner writes at 40, 80 and 120. One call is also made through the gateways of Podium, LiteLLM and
+Portkey. The plans in `plans.jsonl` are three-step plans that the embedded
 conductor wrote for études; the JSON form and the paper's three lists hold the same workflows, the
-JSON form after a reasoning of the prompt's examples. Workers sleep in this process, so that the
-figures hold no network.
+JSON form after a reasoning of the prompt's examples. But for the gateways, workers sleep in this
+process, so that the figures hold no network.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import json
 import math
 import random
 import subprocess
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -22,7 +26,17 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from benchmarks.environment import OnProgress
+from benchmarks.load_client import Call, connect
+from benchmarks.processes import UPSTREAM, upstream_process
 from benchmarks.report import AT_MOST, Figures, machine
+from benchmarks.server import (
+    litellm_model,
+    litellm_process,
+    podium_server,
+    portkey_call,
+    portkey_process,
+)
+from benchmarks.upstream import MEDIAN_FIRST_TOKEN, MODEL, SPREAD, TOKENS_A_SECOND, first_token
 from podium.conductors import ModelConductor, conductor_for_tier
 from podium.conductors.plan import PlanStream, parse, workflow_document, write
 from podium.conductors.prompt import examples
@@ -36,14 +50,11 @@ from podium.engine.runner import Runner
 
 PLANS: Final = Path(__file__).with_name("plans.jsonl")
 POOL: Final = Pool(tuple(WorkerProfile(name=f"model-{index}") for index in range(9)))
-MEDIAN_FIRST_TOKEN: Final = 0.6
-SPREAD: Final = 0.4
-"""The standard deviation of the first token's logarithm."""
-TOKENS_A_SECOND: Final = 60.0
 PLANNER_SPEEDS: Final = (40.0, 80.0, 120.0)
 CHARACTERS_A_TOKEN: Final = 4
 REPLY_TOKENS: Final = 90
 AT_ONCE: Final = 200
+CALLS_AT_ONCE: Final = 16
 EASY: Final = "What is the capital of France?"
 PIECE: Final = 3
 """Tokens of one piece of a stream."""
@@ -60,13 +71,13 @@ class PacedWorker(Worker):
     async def reply(self, request: Request) -> Reply:
         """Return the whole text."""
         text = self._script(request)
-        await asyncio.sleep(first_token(request) + tokens_of(text) / self._speed)
+        await asyncio.sleep(first_token(request.text) + tokens_of(text) / self._speed)
         return Reply(text, usage=Usage(10, tokens_of(text)))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Stream the text, with each piece at its time."""
         text, step = self._script(request), PIECE * CHARACTERS_A_TOKEN
-        began = perf_counter() + first_token(request)
+        began = perf_counter() + first_token(request.text)
         for start in range(0, len(text), step):
             due = began + start / CHARACTERS_A_TOKEN / self._speed
             await asyncio.sleep(max(0.0, due - perf_counter()))
@@ -77,12 +88,6 @@ class PacedWorker(Worker):
 def tokens_of(text: str) -> int:
     """Return about how many tokens a text has."""
     return math.ceil(len(text) / CHARACTERS_A_TOKEN)
-
-
-def first_token(request: Request) -> float:
-    """Return the seconds to the first token, the same for the same request."""
-    chance = random.Random(request.text)  # noqa: S311 - repeatable, not secret
-    return MEDIAN_FIRST_TOKEN * math.exp(SPREAD * chance.gauss(0, 1))
 
 
 @cache
@@ -175,7 +180,14 @@ BARS: Final = {
 }
 
 
-async def measure_latency(count: int, langgraph: Path | None, on_progress: OnProgress) -> Figures:
+async def measure_latency(
+    count: int,
+    on_progress: OnProgress,
+    *,
+    langgraph: Path | None = None,
+    litellm: Path | None = None,
+    portkey: Path | None = None,
+) -> Figures:
     """Measure `count` plans of each form at each speed of a planner."""
     forms = {form: texts[:count] for form, texts in plans_by_form().items()}
     shares = {form: [first_call_share(text) for text in texts] for form, texts in forms.items()}
@@ -200,12 +212,15 @@ async def measure_latency(count: int, langgraph: Path | None, on_progress: OnPro
                 peer.append(row["overlap"] / median(seconds))
     on_progress("easy questions …")
     easy = await measure_easy(count)
+    on_progress("one call through gateways …")
+    one_call = await measure_gateways(count, litellm, portkey)
     values = {
         **machine(),
         "plans": count,
         "median_end_seconds": ends,
         "first_call_share_by_form": {k: round(median(v), 3) for k, v in shares.items()},
         "easy_ttft_seconds": {name: round(value, 3) for name, value in easy.items()},
+        "one_call_seconds": one_call,
         "first_call_share": round(median([*shares["trained"], *shares["json"]]), 3),
         "end_ratio": round(max(ratios), 3),
         "easy_ttft_ratio": round(easy["podium, speculation"] / easy["direct"], 3),
@@ -274,3 +289,54 @@ def langgraph_ends(python: Path, plans: Sequence[str], speed: float) -> list[flo
     )
     seconds: list[float] = json.loads(ended.stdout)
     return seconds
+
+
+async def measure_gateways(
+    count: int, litellm: Path | None, portkey: Path | None
+) -> dict[str, dict[str, float]]:
+    """Return the median seconds of one call, direct and through gateways.
+
+    `added` is the median of what the same question takes longer to its first token. Portkey's
+    gateway answers streams from such an upstream with 500, so it has its whole answer alone.
+    """
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
+        port = await stack.enter_async_context(upstream_process(UPSTREAM, "paced"))
+        podium = await stack.enter_async_context(podium_server(port, directory / "podium"))
+        calls = {"direct": Call(port, MODEL), "podium": Call(podium.port, MODEL)}
+        if litellm is not None:
+            models = {"model_list": [litellm_model(MODEL, port)]}
+            process = litellm_process(litellm, models, directory / "litellm")
+            calls["litellm"] = Call((await stack.enter_async_context(process)).port, MODEL)
+        if portkey is not None:
+            process = portkey_process(portkey, directory / "portkey")
+            started = await stack.enter_async_context(process)
+            calls["portkey"] = portkey_call(started.port, port)
+        whole = {name: await called(call, count, stream=False) for name, call in calls.items()}
+        calls.pop("portkey", None)
+        first = {name: await called(call, count, stream=True) for name, call in calls.items()}
+    return {
+        "whole": {name: round(median(seconds), 3) for name, seconds in whole.items()},
+        "first token": {name: round(median(seconds), 3) for name, seconds in first.items()},
+        "added": {
+            name: round(median(map(float.__sub__, seconds, first["direct"])), 4)
+            for name, seconds in first.items()
+        },
+    }
+
+
+async def called(call: Call, count: int, *, stream: bool) -> list[float]:
+    """Return the seconds of `count` questions to the first token or the whole answer."""
+    slots = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def ask(index: int) -> float:
+        request = replace(call, question=f"{EASY} ({index:03d})").request(stream=stream)
+        async with slots, connect(call.port) as connection:
+            if stream:
+                return await connection.first_token(request)
+            began = perf_counter()
+            await connection.whole(request)
+            return perf_counter() - began
+
+    await ask(0)  # finds cold paths
+    return list(await asyncio.gather(*map(ask, range(count))))

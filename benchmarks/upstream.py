@@ -1,13 +1,16 @@
 """Upstreams of the benchmarks: a fake model behind Chat Completions, in a process of its own.
 
 `python -m benchmarks.upstream` answers at once, always the same, on the bare HTTP protocol, so that
-it never limits a contestant. An upstream prints its port as JSON and ends with its standard input.
+it never limits a contestant; with `paced`, at a model's speed. An upstream prints its port as JSON
+and ends with its standard input.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
+import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -125,6 +128,34 @@ class FixedUpstream(Upstream):
         self.send(STREAMED if is_streaming else (WHOLE,), PAUSE_SECONDS)
 
 
+MEDIAN_FIRST_TOKEN: Final = 0.6
+SPREAD: Final = 0.4
+"""The standard deviation of the first token's logarithm."""
+TOKENS_A_SECOND: Final = 60.0
+
+
+def first_token(text: str) -> float:
+    """Return the seconds to the first token, log-normal, and the same for the same text."""
+    chance = random.Random(text)  # noqa: S311 - repeatable, not secret
+    return MEDIAN_FIRST_TOKEN * math.exp(SPREAD * chance.gauss(0, 1))
+
+
+class PacedUpstream(Upstream):
+    """Answers as fast as a model, with a token in each chunk of a stream."""
+
+    def answer(self, body: bytes) -> None:
+        parts: Sequence[bytes] = (WHOLE,)
+        wait, pause = 0.0, 1 / TOKENS_A_SECOND
+        if body:  # a peer's probe has none
+            document = json.loads(body)
+            wait = first_token(document["messages"][-1]["content"])
+            if document.get("stream"):
+                parts = STREAMED
+            else:
+                wait += pause * (len(STREAMED) - 1)
+        asyncio.get_running_loop().call_later(wait, self.send, parts, pause)
+
+
 async def serve(protocol: Callable[[], Upstream]) -> None:
     """Listen on a free port, print it, and serve until standard input ends."""
     loop = asyncio.get_running_loop()
@@ -137,4 +168,4 @@ async def serve(protocol: Callable[[], Upstream]) -> None:
 
 
 if __name__ == "__main__":
-    run_on_fast_loop(serve(FixedUpstream))
+    run_on_fast_loop(serve(PacedUpstream if "paced" in sys.argv else FixedUpstream))
