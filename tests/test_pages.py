@@ -72,3 +72,8 @@ def test_the_list_of_results_has_those_that_are_here_and_says_which_are_not_yet(
     here = {path.name for path in (ROOT / "results").glob("*.json")}
     assert measured == here
     assert not waiting & here
+
+
+def test_the_documentation_stays_short() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+    assert sum(len(page.read_text("utf-8").split()) for page in pages) <= 35_000

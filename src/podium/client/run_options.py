@@ -16,24 +16,26 @@ class RunOptions(TypedDict, total=False):
 
     Attributes:
         history: The conversation before the question.
-        trailing: The messages after the question: tool calls and their results, or the start of
-            the answer.
         images: Images that belong to the question.
         response_options: Demands on the answer: schema, tools, max_tokens and others.
         owner: Whose run it is.
-        run_id: The run's id, where it must be known before the run starts.
-        request: The API request that the run answers, kept on the run.
         tier: `"mini"`, `"podium"` or `"ultra"`.
         max_steps: The most steps that a plan may have.
         rounds: The most rounds.
         budget: Caps on calls, tokens, money, time and depth.
-        account: A shared budget that the run's calls also draw on.
         exclude: Workers, providers and MCP servers that this run must not use, besides those
             that the settings exclude.
         quality_bias: How much quality counts over cost where a learned router chooses, from 0
             (cheapest) to 1 (best).
         emit: Receives every event, on the event loop's thread; it must return at once.
         stream: Emit the answer piece by piece.
+
+    For servers:
+        trailing: The messages after the question: tool calls and their results, or the start of
+            the answer.
+        run_id: The run's id, where it must be known before the run starts.
+        request: The API request that the run answers, kept on the run.
+        account: A shared budget that the run's calls also draw on.
 
     """
 
