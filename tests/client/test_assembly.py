@@ -234,12 +234,14 @@ def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path
 
 
 def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
+    from podium.conductors.routing import LearnedRouter
+
     settings = load(settings_file(routed, ROUTED))
     before = load_router(settings)
     file = routed / "router.json"
-    document = json.loads(file.read_text("utf-8"))
-    document["workers"][0]["cost"] = 2.0
-    file.write_text(json.dumps(document), "utf-8")
+    router = LearnedRouter.load(file)
+    first, *rest = router.workers
+    replace(router, workers=(replace(first, cost=2.0), *rest)).save(file)
     after = load_router(settings)
     assert before is not None
     assert after is not None

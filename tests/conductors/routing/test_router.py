@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import LearnedRouter
-from podium.conductors.routing.arrays import Array, decode_array, encode_array
+from podium.conductors.routing.arrays import Array, encode_array
 from podium.conductors.routing.encoders import HashedEncoder, ScoringEncoder
 from podium.conductors.routing.router import MARKS, QualityBias
 from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
@@ -23,6 +23,7 @@ from support.routing import PLAYS, SUMS, pool_of, small_router
 POOL = pool_of("cheap", "dear")
 CHEAP = {"name": "cheap", "model": "cheap-model", "cost": 1.0}
 DEAR = {"name": "dear", "model": "dear-model", "cost": 10.0}
+CHANGED = "it was changed or damaged after it was written"
 
 
 def test_at_bias_one_the_best_answers_and_at_zero_the_cheapest() -> None:
@@ -155,139 +156,74 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
     [
         ({"format": "other"}, "nothing that `podium train router` wrote"),
         ({"version": 1}, "version 1 cannot be read, only 2, .*`podium train router RECIPE`"),
-        ({"workers": [{"name": "cheap"}]}, "expected workers, a quality bias and a certainty"),
-        ({"workers": []}, "it has no workers, or two of the same name"),
-        ({"quality_bias": {"prices": [1.0]}}, "expected 21 prices, not 1"),
-        ({"quality_bias": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
-        ({"head": None}, "expected an array .*`podium train router RECIPE`"),
-        ({"head": encode_array(np.zeros((3, 2)))}, r"'head' in the shape \(9, 2\), not \(3, 2\)"),
-        ({"head": encode_array(np.full((9, 2), np.nan))}, "what is no number"),
-        ({"workers": [dict(CHEAP, cost=float("nan")), DEAR]}, "expected a cost, not nan"),
-        ({"workers": [dict(CHEAP, cost=-1.0), DEAR]}, "expected a cost, not -1.0"),
-        (
-            {"workers": [CHEAP, dict(DEAR, name="cheap")]},
-            "it has no workers, or two of the same name",
-        ),
-        ({"certainty": {"slope": float("inf"), "middle": 0.5}}, "expected a slope, not inf"),
-        ({"encoder": {"name": "os:system"}}, "none that Podium knows; .*`podium train router"),
-        ({"workers": [dict(CHEAP, cost=10**400), DEAR]}, r"expected a cost, not 10{39}; train"),
-        (
-            {"quality_bias": {"prices": [10**400] * 21}},
-            r"expected prices from 0 up, not 10{39}; train",
-        ),
+        ({"workers": [{"name": "cheap"}]}, CHANGED),
+        ({"workers": []}, CHANGED),
+        ({"workers": [dict(CHEAP, cost=-1.0), DEAR]}, CHANGED),
+        ({"workers": [CHEAP, dict(DEAR, name="cheap")]}, CHANGED),
+        ({"quality_bias": {"prices": [1.0]}}, CHANGED),
+        ({"quality_bias": {"prices": [float("nan")] * 21}}, CHANGED),
+        ({"quality_bias": {"prices": [10**400] * 21}}, CHANGED),
+        ({"head": None}, CHANGED),
+        ({"head": encode_array(np.zeros((3, 2)))}, CHANGED),
+        ({"head": encode_array(np.full((9, 2), np.nan))}, CHANGED),
+        ({"certainty": {"slope": float("inf"), "middle": 0.5}}, CHANGED),
+        ({"encoder": {"name": "os:system"}}, CHANGED),
+        ({"sha256": 7}, CHANGED),
     ],
 )
 def test_a_file_that_is_damaged_is_named_with_the_reason(
     tmp_path: Path, changed: dict[str, Any], told: str
 ) -> None:
     path = tmp_path / "router.json"
-    path.write_text(json.dumps({**small_router().document(), **changed}))
+    small_router().save(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(ConfigError, match=f"{path}: .*{told}"):
         LearnedRouter.load(path)
 
 
-def by_opinions() -> dict[str, Any]:
-    """A router of two opinions as it is written down."""
+def by_opinions() -> LearnedRouter:
+    """A router of two opinions."""
     small = small_router()
     texts = (*SUMS, *PLAYS) * 4
     rewards = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 4)
     near = NeighbourScores.fit(small.encoder.encode(texts), rewards)
     encoder = ScoringEncoder(small.encoder, near, WordScores.fit(TokenCounts.of(texts), rewards))
-    written: dict[str, Any] = replace(small, encoder=encoder, head=np.zeros((5, 2))).document()
-    return written
-
-
-def spoilt(document: dict[str, Any], place: str, change: Callable[[Any], Any]) -> None:
-    """Change what stands in the document at a place such as `encoder.near.level`."""
-    *path, last = place.split(".")
-    for name in path:
-        document = document[name]
-    document[last] = change(document[last])
-
-
-def with_a_hole(written: dict[str, Any]) -> dict[str, Any]:
-    numbers = np.zeros(written["shape"])
-    numbers.flat[0] = np.nan
-    return encode_array(numbers)
+    return replace(small, encoder=encoder, head=np.zeros((5, 2)))
 
 
 def test_a_router_of_two_opinions_that_is_whole_is_read(tmp_path: Path) -> None:
     path = tmp_path / "router.json"
-    path.write_text(json.dumps(by_opinions()))
+    by_opinions().save(path)
     assert LearnedRouter.load(path).decide(SUMS[0], POOL, 1.0).confidence > 0
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        "head",
         "encoder.encoder.weights",
         "encoder.encoder.basis",
         "encoder.near.centres",
         "encoder.near.table",
         "encoder.near.level",
+        "encoder.near.sharpness",
+        "encoder.words.buckets",
         "encoder.words.rarity",
         "encoder.words.table",
+        "encoder.words.unmet",
     ],
 )
-def test_what_is_no_number_is_refused_wherever_it_stands(tmp_path: Path, place: str) -> None:
-    """One such number, and every question went to the first worker as if that were sure."""
-    path, document = tmp_path / "router.json", by_opinions()
-    spoilt(document, place, with_a_hole)
+@pytest.mark.parametrize("other", [None, 1e308, float("nan"), encode_array(np.zeros(3))])
+def test_a_change_is_refused_wherever_it_stands(tmp_path: Path, place: str, other: object) -> None:
+    """One number that is none, and every question went to the first worker as if it were sure."""
+    path = tmp_path / "router.json"
+    by_opinions().save(path)
+    document = here = json.loads(path.read_text())
+    *names, last = place.split(".")
+    for name in names:
+        here = here[name]
+    here[last] = other
     path.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=f"{path}: an array of .* has what is no number"):
-        LearnedRouter.load(path)
-
-
-@pytest.mark.parametrize(
-    ("place", "other", "told"),
-    [
-        ("encoder.near", [], "expected an object in 'near', not list"),
-        ("encoder.words", "none", "expected an object in 'words', not str"),
-        ("encoder.encoder", {"name": "scoring"}, "opinions are made over opinions"),
-        ("encoder.near.sharpness", np.nan, "expected a sharpness, not nan"),
-        ("encoder.near.sharpness", 10**400, r"expected a sharpness, not 10{39};"),
-        ("encoder.near.sharpness", 1e308, "makes what is no number of a question"),
-        ("encoder.near.centres", encode_array(np.zeros(())), r"'centres' .*, not \(\);"),
-        ("encoder.near.level", encode_array(np.zeros(0)), r"'level' .* \(1 or more\), not \(0,\);"),
-        ("encoder.near.level", encode_array(np.zeros(3)), r"'table' .*, 3\), not .*, 2\);"),
-        ("encoder.words.unmet", np.nan, "how rare words are that were not met, not nan"),
-        ("encoder.words.buckets", encode_array(np.zeros(())), r"'buckets' .*, not \(\);"),
-        ("encoder.words.rarity", encode_array(np.zeros(1)), r"'rarity' .*, not \(1,\);"),
-        (
-            "encoder.encoder.weights",
-            encode_array(np.zeros(1)),
-            r"'weights' .* \(2048\), not \(1,\);",
-        ),
-        (
-            "encoder.encoder.basis",
-            encode_array(np.zeros((3, 2048, 8))),
-            r"'basis' .* \(2048, 1 or more\), not ",
-        ),
-        ("encoder.encoder.basis", encode_array(np.zeros((2048, 7))), "cannot read a question"),
-    ],
-)
-def test_opinions_that_are_damaged_are_refused_with_the_files_name(
-    tmp_path: Path, place: str, other: object, told: str
-) -> None:
-    path, document = tmp_path / "router.json", by_opinions()
-    spoilt(document, place, lambda _: other)
-    path.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=f"{path}: .*{told}.*`podium train router"):
-        LearnedRouter.load(path)
-
-
-@pytest.mark.parametrize(
-    "other", [lambda found: found[::-1], lambda found: found * 0, lambda found: found - 1e6]
-)
-def test_buckets_that_are_not_in_their_order_are_refused(
-    tmp_path: Path, other: Callable[[Array], Array]
-) -> None:
-    """Words were then looked up at the places of others."""
-    path, document = tmp_path / "router.json", by_opinions()
-    spoilt(document, "encoder.words.buckets", lambda kept: encode_array(other(decode_array(kept))))
-    path.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=f"{path}: expected distinct buckets in ascending order"):
+    with pytest.raises(ConfigError, match=f"{path}: .*{CHANGED}.*`podium train router"):
         LearnedRouter.load(path)
 
 

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.core.errors import ConfigError
-
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing.arrays import encode_array, normalize_rows
+from podium.conductors.routing.arrays import normalize_rows
 from podium.conductors.routing.encoders import (
     HashedEncoder,
     ScoringEncoder,
@@ -84,23 +82,6 @@ def test_words_that_were_never_met_dilute_what_the_others_tell() -> None:
     assert plain[0] < diluted[0] < 0
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"rarity": encode_array(np.zeros(1))},
-        {
-            "buckets": encode_array(np.zeros(0)),
-            "rarity": encode_array(np.zeros(0)),
-            "table": encode_array(ROW[:0]),
-        },
-    ],
-)
-def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) -> None:
-    document = WordScores.fit(COUNTED, REWARDS).document()
-    with pytest.raises(ConfigError, match="array .* in the shape .*podium train router"):
-        WordScores.read({**document, **changed})
-
-
 def test_a_capitalized_name_differs_from_the_same_word() -> None:
     texts = ("who is Rose", "what is a rose") * 40
     rewards = np.array([[1.0, 0.0], [0.0, 1.0]] * 40)
@@ -118,8 +99,6 @@ def test_the_chosen_sharpness_separates_questions_best() -> None:
     near = NeighbourScores.fit(vectors, rewards)
     assert near.sharpness == max(SHARPNESSES)
     assert NeighbourScores.read(near.document()).sharpness == near.sharpness
-    with pytest.raises(ConfigError, match="expected a sharpness, not None.*podium train router"):
-        NeighbourScores.read({**near.document(), "sharpness": None})
 
 
 def test_a_plain_head_averages_both_opinions() -> None:

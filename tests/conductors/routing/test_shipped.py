@@ -17,7 +17,7 @@ from podium_lab.etudes import everyday_questions
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import LearnedRouter, shipped_router
-from podium.conductors.routing.encoders import MINILM, MODEL
+from podium.conductors.routing.encoders import MODEL
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "etudes.md").read_text("utf-8")
 
@@ -33,7 +33,7 @@ def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
     document = json.loads(shipped_router(settings.mini.shipped).read_text("utf-8"))
     trained = {(worker["name"], worker["model"]) for worker in document["workers"]}
     assert trained == {(worker.name, worker.model) for worker in settings.pool}
-    assert document["encoder"]["encoder"]["name"] == MINILM
+    assert document["encoder"]["encoder"]["name"] == "minilm"
     assert document["source"] == "embedded-log.jsonl"
 
 

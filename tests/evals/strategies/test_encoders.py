@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.core.errors import ConfigError
-
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing.arrays import Array, decode_array, encode_array
@@ -50,9 +48,3 @@ class Lengths:
 def test_arrays_come_back_as_they_were() -> None:
     array: Array = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert np.array_equal(decode_array(encode_array(array)), array)
-
-
-@pytest.mark.parametrize("broken", [None, {}, {"shape": [3], "float32": "AAAA"}, {"float32": "?"}])
-def test_what_is_no_array_is_named(broken: object) -> None:
-    with pytest.raises(ConfigError, match="podium train router RECIPE"):
-        decode_array(broken)

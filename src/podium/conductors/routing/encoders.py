@@ -34,12 +34,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from podium.conductors.routing.arrays import (
-    AGAIN,
     Array,
+    decode_array,
     encode_array,
     keep_both_ends,
     normalize_rows,
-    read_array,
 )
 from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
 from podium.core.errors import ConfigError, install_command
@@ -48,9 +47,6 @@ from podium.workers.local import weights
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-HASHED: Final = "hashed"
-MINILM: Final = "minilm"
-SCORING: Final = "scoring"
 SCORE_SCALE: Final = 30.0
 """Scale of the scores, large enough for a strongly regularized head to use them."""
 
@@ -103,53 +99,25 @@ class HashedEncoder:
 
     def document(self) -> dict[str, Any]:
         return {
-            "name": HASHED,
+            "name": "hashed",
             "weights": encode_array(self.weights),
             "basis": encode_array(self.basis),
         }
 
 
-def read_encoder(document: object) -> Encoder:
-    if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
-        raise ConfigError("expected an encoder with a name; " + AGAIN)
-    name = document["name"]
-    if name == HASHED:
-        return HashedEncoder(
-            read_array(document, "weights", (BUCKETS,)),
-            read_array(document, "basis", (BUCKETS, None)),
-        )
-    if name == MINILM:
-        return Embedder.read(document)
-    if name == SCORING:
-        within, near, words = (_part(document, part) for part in ("encoder", "near", "words"))
-        if within.get("name") == SCORING:
-            raise ConfigError("its opinions are made over opinions; " + AGAIN)
-        return ScoringEncoder(
-            read_encoder(within), NeighbourScores.read(near), WordScores.read(words)
-        )
-    raise ConfigError(f"the encoder {name!r:.40} is none that Podium knows; {AGAIN}")
-
-
-def width_of(encoder: Encoder) -> int:
-    """Return the length of an encoder's vectors; `ConfigError` if it cannot encode."""
-    try:
-        with np.errstate(all="ignore"):  # what is then no number is refused
-            rows = encoder.encode(["?"])
-        _, width = rows.shape
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"its encoder cannot read a question ({type(error).__name__}: {error}); {AGAIN}"
-        ) from error
-    if not np.isfinite(rows).all():
-        raise ConfigError("its encoder makes what is no number of a question; " + AGAIN)
-    return int(width)
-
-
-def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = document.get(name)
-    if not isinstance(part, Mapping):
-        raise ConfigError(f"expected an object in {name!r}, not {type(part).__name__}; {AGAIN}")
-    return part
+def read_encoder(document: Mapping[str, Any]) -> Encoder:
+    """Read an encoder from JSON."""
+    match document["name"]:
+        case "hashed":
+            return HashedEncoder(decode_array(document["weights"]), decode_array(document["basis"]))
+        case "minilm":
+            return Embedder.load(tokens=document["tokens"], layers=document["layers"])
+        case _:
+            return ScoringEncoder(
+                read_encoder(document["encoder"]),
+                NeighbourScores.read(document["near"]),
+                WordScores.read(document["words"]),
+            )
 
 
 def _counts(texts: Sequence[str]) -> Array:
@@ -207,7 +175,7 @@ class ScoringEncoder:
 
     def document(self) -> dict[str, Any]:
         return {
-            "name": SCORING,
+            "name": "scoring",
             "encoder": self.encoder.document(),
             "near": self.near.document(),
             "words": self.words.document(),
@@ -383,16 +351,6 @@ class Embedder:
     def document(self) -> dict[str, Any]:
         """Return the embedder as JSON, without its weights."""
         return {"name": "minilm", "tokens": self.tokens, "layers": len(self.network.layers)}
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Embedder:
-        tokens, layers = document.get("tokens"), document.get("layers")
-        if not isinstance(tokens, int) or not isinstance(layers, int):
-            raise ConfigError(
-                f"expected how many tokens and layers to read by, not {tokens!r} and {layers!r}; "
-                f"{AGAIN}"
-            )
-        return cls.load(tokens=tokens, layers=layers)
 
 
 def _weights_path() -> Path:

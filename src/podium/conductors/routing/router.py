@@ -18,7 +18,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium._util.files import explain_write_errors, read_json, write_atomically
-from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array, read_number
-from podium.conductors.routing.encoders import Encoder, read_encoder, width_of
+from podium.conductors.routing.arrays import AGAIN, Array, decode_array, encode_array
+from podium.conductors.routing.encoders import Encoder, read_encoder
 from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import Pool, WorkerProfile
@@ -71,16 +71,6 @@ class QualityBias:
             positions,
             key=lambda position: (expected[position] - price * costs[position], -costs[position]),
         )
-
-    def document(self) -> dict[str, Any]:
-        return {"prices": list(self.prices)}
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> QualityBias:
-        prices = tuple(read_number(price, "prices from 0 up", 0.0) for price in document["prices"])
-        if len(prices) != len(MARKS):
-            raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
-        return cls(prices)
 
     @classmethod
     def fit(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
@@ -153,6 +143,7 @@ def shipped_router(name: str) -> Path:
 
 FORMAT: Final = "podium-router"
 VERSION: Final = 2
+CHECKSUM: Final = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +198,9 @@ class LearnedRouter:
     def save(self, path: Path) -> None:
         """Write the file atomically."""
         with explain_write_errors(path.parent, 0):
-            write_atomically(path, json.dumps(self.document()) + "\n")
+            document = self.document()
+            document[CHECKSUM] = _checksum(document)
+            write_atomically(path, json.dumps(document) + "\n")
 
     def decide(
         self, question: str, pool: Pool, quality_bias: float = 1.0, confidence: float = 0.0
@@ -248,8 +241,7 @@ class LearnedRouter:
     @property
     def fingerprint(self) -> str:
         """Changes with anything that could change a decision."""
-        text = json.dumps(self.document(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return _checksum(self.document())[:12]
 
     def knows(self, worker: WorkerProfile) -> bool:
         return any(item.is_(worker) for item in self.workers)
@@ -307,18 +299,16 @@ class LearnedRouter:
             "format": FORMAT,
             "version": VERSION,
             "source": self.source,
-            "workers": [
-                {"name": worker.name, "model": worker.model, "cost": worker.cost}
-                for worker in self.workers
-            ],
+            "workers": [asdict(worker) for worker in self.workers],
             "encoder": self.encoder.document(),
             "head": encode_array(self.head),
-            "quality_bias": self.quality_bias.document(),
-            "certainty": {"slope": self.certainty.slope, "middle": self.certainty.middle},
+            "quality_bias": asdict(self.quality_bias),
+            "certainty": asdict(self.certainty),
         }
 
     @classmethod
     def read(cls, document: object) -> LearnedRouter:
+        """Read a router from JSON; a change since it was written is refused."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise ConfigError("this is nothing that `podium train router` wrote")
         if document.get("version") != VERSION:
@@ -326,28 +316,21 @@ class LearnedRouter:
                 f"version {document.get('version')!r} cannot be read, only {VERSION}, so with this "
                 f"Podium {AGAIN}"
             )
-        encoder = read_encoder(document.get("encoder"))
-        try:
-            workers = tuple(
-                KnownWorker(
-                    str(row["name"]), str(row["model"]), read_number(row["cost"], "a cost", 0.0)
-                )
-                for row in document["workers"]
-            )
-            certainty = Calibration(
-                read_number(document["certainty"]["slope"], "a slope"),
-                read_number(document["certainty"]["middle"], "a middle"),
-            )
-            quality_bias = QualityBias.read(document["quality_bias"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"expected workers, a quality bias and a certainty in it ({type(error).__name__}: "
-                f"{error}); {AGAIN}"
-            ) from error
-        if not workers or len({worker.name for worker in workers}) < len(workers):
-            raise ConfigError("it has no workers, or two of the same name; " + AGAIN)
-        head = read_array(document, "head", (width_of(encoder) + 1, len(workers)))
-        return cls(workers, encoder, head, quality_bias, certainty, str(document.get("source", "")))
+        if document.get(CHECKSUM) != _checksum(document):
+            raise ConfigError(f"it was changed or damaged after it was written; {AGAIN}")
+        return cls(
+            tuple(KnownWorker(**row) for row in document["workers"]),
+            read_encoder(document["encoder"]),
+            decode_array(document["head"]),
+            QualityBias(tuple(document["quality_bias"]["prices"])),
+            Calibration(**document["certainty"]),
+            document["source"],
+        )
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in document.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def expected_by(head: Array, vectors: Array) -> Array:

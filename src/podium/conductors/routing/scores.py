@@ -26,16 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import (
-    AGAIN,
     Array,
+    decode_array,
     encode_array,
     keep_both_ends,
     normalize_rows,
-    read_array,
-    read_number,
     round_to_float16,
 )
-from podium.core.errors import ConfigError
 
 MAX_CENTRES: Final = 400
 QUESTIONS_A_CENTRE: Final = 25
@@ -103,11 +100,12 @@ class NeighbourScores:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> NeighbourScores:
-        centres = read_array(document, "centres", (None, None, None))
-        level = read_array(document, "level", (None,))
-        seen = sum(centres.shape[1:])  # how near each centre is, and the vector
-        table = read_array(document, "table", (len(centres), seen, len(level)))
-        return cls(centres, table, level, read_number(document.get("sharpness"), "a sharpness"))
+        return cls(
+            decode_array(document["centres"]),
+            decode_array(document["table"]),
+            decode_array(document["level"]),
+            document["sharpness"],
+        )
 
 
 class _Regression(NamedTuple):
@@ -247,15 +245,12 @@ class WordScores:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> WordScores:
-        buckets = read_array(document, "buckets", (None,))
-        rarity = read_array(document, "rarity", (len(buckets),))
-        table = read_array(document, "table", (len(buckets), None))
-        if not 0 <= buckets[0] <= buckets[-1] < BUCKETS or not (np.diff(buckets) > 0).all():
-            raise ConfigError(  # searchsorted needs them in order
-                f"expected distinct buckets in ascending order, from 0 to {BUCKETS - 1}; {AGAIN}"
-            )
-        unmet = read_number(document.get("unmet"), "how rare words are that were not met", 0.0)
-        return cls(buckets.astype(np.int64), rarity, table, unmet)
+        return cls(
+            decode_array(document["buckets"]).astype(np.int64),
+            decode_array(document["rarity"]),
+            decode_array(document["table"]),
+            document["unmet"],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
