@@ -47,13 +47,11 @@ class PeerProcess:
         self._process = process
 
     async def block(self) -> float:
-        """Run one block and return its microseconds."""
         assert self._process.stdin is not None, "the process was started with a pipe"
         self._process.stdin.write(b"\n")
         return float((await self.next_line())["microseconds"])
 
     async def next_line(self) -> dict[str, Any]:
-        """Read the next line that the peer prints."""
         assert self._process.stdout is not None, "the process was started with a pipe"
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
@@ -160,12 +158,10 @@ class IdleWorker(Worker):
     _reply = Reply("done", Usage(1, 1, 0, 0, 0))
 
     async def reply(self, request: Request) -> Reply:
-        """Return the reply."""
         return self._reply
 
 
 def chain_workflow(worker: str) -> Workflow:
-    """Return a workflow of five steps, each reading the one before."""
     return Workflow(
         tuple(
             Step(worker, f"subtask {index}", access=(index - 1,) if index else ())
@@ -194,7 +190,7 @@ def bare_taskgroup() -> Chains:
 
 
 def engine(*, watched: bool) -> Chains:
-    """The engine as the runner uses it, with all objects of one run made anew."""
+    """The engine as the runner uses it, with new objects for every run."""
     worker = IdleWorker()
     workers: Mapping[str, Worker] = {worker.profile.name: worker}
     pool = Pool((worker.profile,))

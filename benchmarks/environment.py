@@ -37,12 +37,10 @@ class Peer(NamedTuple):
 
     @property
     def requirement(self) -> str:
-        """The requirement for pip."""
         return f"{self.package}{self.extra}=={self.version}"
 
     @property
     def directory(self) -> Path:
-        """The directory of its environment."""
         return cache_dir() / "peers" / f"{self.package}-{self.version}"
 
 
@@ -51,13 +49,11 @@ LITELLM: Final = Peer("litellm", "1.106.2", "[proxy]")
 
 
 def python_in(directory: Path) -> Path:
-    """Return the Python of the environment in that directory."""
     scripts = sysconfig.get_path("scripts", scheme="venv", vars={"base": str(directory)})
     return Path(scripts) / "python"
 
 
 def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
-    """Return the commands that make the environment and install with its own pip."""
     pip = (str(python_in(directory)), "-P", "-m", "pip", "--disable-pip-version-check")
     return (
         (sys.executable, "-P", "-m", "venv", "--clear", str(directory)),
@@ -93,7 +89,7 @@ async def prepare(
 
 
 def _run(command: Command) -> str:
-    """Run one command; return the last line that it printed if it failed, else nothing."""
+    """Run one command; return the last line of its output if it failed, else nothing."""
     try:
         ended = subprocess.run(  # noqa: S603 -- venv and pip
             command,

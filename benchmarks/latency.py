@@ -69,13 +69,11 @@ class PacedWorker(Worker):
         self._script = script
 
     async def reply(self, request: Request) -> Reply:
-        """Return the whole text."""
         text = self._script(request)
         await asyncio.sleep(first_token(request.text) + tokens_of(text) / self._speed)
         return Reply(text, usage=Usage(10, tokens_of(text)))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the text, with each piece at its time."""
         text, step = self._script(request), PIECE * CHARACTERS_A_TOKEN
         began = perf_counter() + first_token(request.text)
         for start in range(0, len(text), step):
@@ -86,13 +84,12 @@ class PacedWorker(Worker):
 
 
 def tokens_of(text: str) -> int:
-    """Return about how many tokens a text has."""
+    """Estimate the tokens of a text."""
     return math.ceil(len(text) / CHARACTERS_A_TOKEN)
 
 
 @cache
 def trained_plans() -> tuple[str, ...]:
-    """Return the plans of the embedded conductor."""
     return tuple(json.loads(line) for line in PLANS.read_text("utf-8").splitlines())
 
 
@@ -115,7 +112,7 @@ def plans_by_form() -> dict[str, tuple[str, ...]]:
 
 
 def first_call_share(text: str) -> float:
-    """Return how much of the plan's text is written when its first step can begin."""
+    """Return the share of the plan's text that is written when its first step can begin."""
     stream = PlanStream(POOL)
     for position, character in enumerate(text):
         if stream.feed(character):

@@ -36,7 +36,6 @@ class Call:
     headers: tuple[str, ...] = ()
 
     def request(self, *, stream: bool) -> bytes:
-        """Return the HTTP request as bytes."""
         messages = [{"role": "user", "content": self.question}]
         document = {"model": self.model, "messages": messages, "stream": stream}
         body = json.dumps(document).encode()
@@ -91,7 +90,6 @@ class Connection:
 
 @asynccontextmanager
 async def connect(port: int) -> AsyncIterator[Connection]:
-    """Open a connection to that port of this machine."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         yield Connection(reader, writer)
@@ -108,7 +106,6 @@ class LoadResult:
 
     @property
     def per_second(self) -> float:
-        """Requests a second."""
         return self.requests / self.seconds
 
 

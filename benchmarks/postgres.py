@@ -53,7 +53,6 @@ class Postgres:
     directory: str
 
     def address(self, database: str = "postgres") -> str:
-        """Return the URL of a database."""
         return f"postgresql://postgres@/{database}?host={self.directory}"
 
 
@@ -124,7 +123,7 @@ def _start(
 
 
 def _ending_with_parent() -> Callable[[], None] | None:
-    """Have the system end it should we be killed, so that nothing is left behind, where it can."""
+    """Return a function that makes Linux end the child when this process dies."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

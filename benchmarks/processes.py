@@ -66,7 +66,7 @@ class Started:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of the process so far."""
+        """Return the CPU seconds of a process, finer than the hundredths in `/proc`."""
         return cpu_seconds(self.process.pid)
 
 
@@ -89,7 +89,6 @@ def inherited() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a port of this machine that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -98,7 +97,6 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def upstream_process(module: str = UPSTREAM, *options: str) -> AsyncIterator[int]:
-    """Start an upstream; yields its port."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *options),
         stdin=asyncio.subprocess.PIPE,
@@ -196,7 +194,7 @@ async def _is_ready(port: int, path: str) -> bool:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Have the process end, gently at first."""
+    """Terminate the process; kill it if it does not end."""
     if process.returncode is None:
         process.terminate()
     try:

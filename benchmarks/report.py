@@ -37,11 +37,9 @@ class Figures:
 
     @property
     def missed(self) -> list[str]:
-        """The names of the figures that miss their bars."""
         return [name for name in self.bars if "MISSED" in self._verdict(name)]
 
     def as_json(self) -> str:
-        """Return one line of JSON."""
         return json.dumps(self.document)
 
     def as_table(self) -> Table:
@@ -78,10 +76,8 @@ def make_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def markdown_row(cells: Iterable[object]) -> str:
-    """Return one row of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def machine() -> dict[str, Any]:
-    """Return the Python version and the number of cores."""
     return {"python": platform.python_version(), "cpus": os.cpu_count()}

@@ -186,7 +186,6 @@ async def litellm_python(
 
 
 def litellm_version(python: Path) -> str:
-    """Return the version of LiteLLM; raise `ConfigError` where there is none."""
     try:
         ended = subprocess.run(  # noqa: S603 -- a Python
             (python, "-I", "-c", SAY_VERSION), capture_output=True, text=True
@@ -227,9 +226,7 @@ class Spending(Protocol):
     """A process with CPU time."""
 
     @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds so far."""
-        ...
+    def cpu_seconds(self) -> float: ...
 
 
 class ServerContestant(NamedTuple):

@@ -31,7 +31,6 @@ _EVENTS: Final = (
 
 
 def http_response(body: bytes, status: int = 200, reason: str = "OK", headers: str = "") -> bytes:
-    """Return a response with a JSON body."""
     head = (
         f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\n{headers}"
         f"content-length: {len(body)}\r\n\r\n"
@@ -40,7 +39,6 @@ def http_response(body: bytes, status: int = 200, reason: str = "OK", headers: s
 
 
 def http_chunk(data: bytes) -> bytes:
-    """Return data as one chunk of a chunked response."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 

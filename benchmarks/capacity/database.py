@@ -44,17 +44,16 @@ class Counters(NamedTuple):
 
 
 async def read_counters(url: str) -> Counters:
-    """Read the counters of the database at that address."""
     return Counters(*await _row(url, _COUNTERS))
 
 
 async def connections(url: str) -> int:
-    """Count its open connections, without our own."""
+    """Count the open connections of others."""
     return int((await _row(url, _CONNECTIONS))[0])
 
 
 async def left_alone(url: str) -> None:
-    """Wait until it has no other connection."""
+    """Wait until there is no other connection."""
     for _ in range(MAX_TRIES):
         if not await connections(url):
             return
@@ -63,12 +62,12 @@ async def left_alone(url: str) -> None:
 
 
 async def postmaster(url: str) -> int:
-    """Return the main process of that Postgres."""
+    """Return the process id of Postgres."""
     return int((await _row(url, "SELECT pg_read_file('postmaster.pid')"))[0].split()[0])
 
 
 async def commits_per_second(url: str, seconds: int) -> float:
-    """Measure the rows it commits to disk in a second."""
+    """Measure how many rows Postgres commits to disk in a second."""
     where = programs()
     if where is None or not (where / "pgbench").is_file():
         raise ConfigError(

@@ -102,12 +102,10 @@ class ServerGroup(NamedTuple):
 
     @property
     def processes(self) -> int:
-        """The number of processes."""
         return self.replicas * self.workers
 
 
 def server_groups(workers: int, replicas: int, url: str | None) -> list[ServerGroup]:
-    """Return the server groups in order."""
     found = [ServerGroup("one process"), ServerGroup("one machine", workers=workers)]
     if url is not None:
         found.append(ServerGroup(ONE_REPLICA, url=url))
@@ -116,7 +114,7 @@ def server_groups(workers: int, replicas: int, url: str | None) -> list[ServerGr
 
 
 def family(process: int) -> Iterator[int]:
-    """Return the process and its living descendants."""
+    """Yield the process and its living descendants."""
     yield process
     for thread in (PROC / str(process) / "task").glob("*/children"):
         try:
@@ -128,7 +126,6 @@ def family(process: int) -> Iterator[int]:
 
 
 def family_cpu_seconds(process: int) -> float:
-    """Return their CPU seconds."""
     total = 0.0
     for member in family(process):
         try:
@@ -156,12 +153,10 @@ class Running:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of all their processes."""
         return sum(family_cpu_seconds(server.process.pid) for server in self.servers)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of all their processes."""
         return sum(family_memory_bytes(server.process.pid) for server in self.servers)
 
     async def run_load(self, load: Load, seconds: float) -> LoadResult:
@@ -202,7 +197,6 @@ class HoldingUpstream:
         self._changed = asyncio.Event()
 
     def connect(self) -> Upstream:
-        """Return the protocol of a new connection."""
         holder = self
 
         class Connection(Upstream):

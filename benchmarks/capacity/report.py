@@ -40,7 +40,6 @@ Document = Mapping[str, Any]
 
 
 def as_text(document: Document) -> str:
-    """Return what was measured as a Markdown table and sentences."""
     measured = _markdown(HEADINGS, map(_cells, document["rows"]), texts=2)
     return "\n".join((*measured, "", *_sentences(document)))
 
@@ -121,7 +120,7 @@ def _derived(document: Document) -> Iterator[str]:
 
 
 def _sizes(row: Document, memory: Document) -> Iterator[Sequence[str]]:
-    """Yield what a deployment needs for each of `RATES`."""
+    """Yield the size of a deployment for each of `RATES`."""
     base, load = row["database"], row["load"]
     processes = [max(2, ceil(rate / _rate(row) / BUSY)) for rate in RATES]  # one may die
     yield f"{load}: processes, a core each", *map(str, processes)
@@ -138,7 +137,7 @@ def _sizes(row: Document, memory: Document) -> Iterator[Sequence[str]]:
 
 
 def _checks(rows: Sequence[Document]) -> Iterator[str]:
-    """Compare the model with what several replicas took at the rate that they reached."""
+    """Compare the model with the measured costs of several replicas."""
     one = {row["load"]: row for row in rows if row["group"] == ONE_REPLICA}
     for row in rows:
         if row["group"] != REPLICAS:
@@ -155,7 +154,7 @@ def _checks(rows: Sequence[Document]) -> Iterator[str]:
 
 
 def _rate(row: Document) -> float:
-    """Return what a process with a core of its own carries."""
+    """Return the requests a second of a process with a core of its own."""
     return 1000 / float(row["cpu_ms"])
 
 

@@ -21,7 +21,6 @@ ENDED: Final = frozenset({"answered", "partial", "failed", "exhausted"})
 
 
 def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
-    """Return p50 and p95 in milliseconds, by name."""
     if len(seconds) < 2:
         return {}
     cuts = quantiles(seconds, n=20)
@@ -134,7 +133,6 @@ class Spending(NamedTuple):
 
     @property
     def beyond(self) -> float:
-        """Return by how much the cap was exceeded."""
         return max(0.0, self.spent - self.cap)
 
     @property

@@ -25,7 +25,6 @@ class Response:
 
     @property
     def is_answer(self) -> bool:
-        """True if this is a complete answer."""
         return self.status == OK and self.is_whole and not self.error
 
 

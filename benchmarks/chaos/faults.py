@@ -355,7 +355,6 @@ class FaultTrial:
             self.early += sum(step.started_ms < planned_ms for step in round_.steps)
 
     def row(self, injected: Counter[str], seconds: float) -> ChaosRow:
-        """Return the result of the part."""
         if self.unplanned:
             self.broken["a step was executed that its plan lacks, unmarked"] = self.unplanned
         ended = ", ".join(f"{count:,} {status}" for status, count in self.statuses.most_common())

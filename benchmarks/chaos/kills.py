@@ -130,7 +130,6 @@ async def _driving(
 
 
 async def _ends(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Return whether the process ends within the seconds."""
     try:
         async with asyncio.timeout(seconds):
             await process.wait()

@@ -82,23 +82,19 @@ class Replica:
 
     @property
     def process(self) -> asyncio.subprocess.Process:
-        """The process; only while it runs."""
         assert self._started is not None, "only what was started is frozen or killed"
         return self._started.process
 
     async def start(self) -> None:
-        """Start it and wait until it is ready."""
         name = {REPLICA_VARIABLE: self._home.name}
         server = podium_process(self._home, port=self.port, environment=name)
         self._started = await self._stack.enter_async_context(server)
 
     async def kill(self) -> None:
-        """Kill it and wait until it is gone."""
         self.process.kill()
         await self.stop()
 
     async def stop(self) -> None:
-        """Terminate it if it runs."""
         self._started = None
         await self._stack.aclose()
 
@@ -113,7 +109,6 @@ class CappedKey:
     cap_usd: float
 
     def asked(self, mark: str) -> bool:
-        """True if a question with that mark was asked with this key."""
         return mark.startswith(f"chaos-{self.name}-")
 
 
@@ -131,7 +126,6 @@ class EndedQuestion:
 
     @property
     def is_stuck(self) -> bool:
-        """True if it did not end."""
         return self.answer is None and not self.is_refused
 
 
@@ -344,7 +338,6 @@ class Judge:
         return abs(cost - self.charged[key.key_id]) > EXACT_USD * max(1, len(runs))
 
     def row(self, keys: Sequence[CappedKey], seconds: float) -> ChaosRow:
-        """Return the result of the part."""
         kills, ended = self.kills, self.ended
         spendings = [self.spending(key) for key in keys]
         twice = sum(len(runs) > 1 for runs in self.kept.values())

@@ -65,7 +65,6 @@ class ChaosRow:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the row as JSON values."""
         document = {**asdict(self), "broken": list(self.broken), "seconds": round(self.seconds, 2)}
         if self.answered_share is not None:
             document["answered_share"] = round(self.answered_share, 5)
@@ -75,7 +74,6 @@ class ChaosRow:
 
 
 def row_of(document: Mapping[str, Any]) -> ChaosRow:
-    """Read a row back from its JSON values."""
     return ChaosRow(**{**document, "broken": tuple(document["broken"])})
 
 
@@ -116,7 +114,6 @@ class ChaosFigures:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON values: sums first, and the lowest share."""
         shares = [row.answered_share for row in self.parts if row.answered_share is not None]
         sums = {name: sum(getattr(row, name) for row in self.parts) for name in ("runs", *COUNTED)}
         return {
@@ -132,7 +129,6 @@ class ChaosFigures:
         }
 
     def as_text(self) -> str:
-        """Return the figures as a Markdown table, with a sentence under it."""
         return figures_text(self.document())
 
 
@@ -147,7 +143,6 @@ def updated(page: str, results: Path) -> str:
 
 
 def figures_of(results: Path) -> str:
-    """Return the results of that file as a Markdown table."""
     return figures_text(json.loads(results.read_text("utf-8"))) if results.is_file() else NONE_YET
 
 

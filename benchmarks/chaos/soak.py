@@ -222,7 +222,7 @@ class Soak:
 
     @classmethod
     async def opened(cls, settings: Settings, directory: Path, stack: AsyncExitStack) -> Soak:
-        """Open all of it for as long as the stack is open."""
+        """Open everything for as long as the stack is open."""
 
         async def find() -> Settings:
             return settings
@@ -274,7 +274,7 @@ _HEADERS: Final = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json
 
 
 async def answered(app: FastAPI, model: str, *, stream: bool) -> str:
-    """Return the application's answer to a plain question, asked without a network."""
+    """Return the application's answer to a plain question, without a network."""
     document = {"model": model, "messages": [{"role": "user", "content": "What holds?"}]}
     body = json.dumps({**document, "stream": stream}).encode()
     content = (await post(app, PATH, (body,), _HEADERS)).body

@@ -61,7 +61,6 @@ class UpstreamOptions:
     seed: int = 0
 
     def fault_of(self, mark: str, before: int) -> str:
-        """Return the fault of the next call with that mark, mostly none."""
         chance = random.Random(f"{self.seed}:{mark}:{before}")  # noqa: S311 -- repeatable
         return chance.choice(WIRE_FAULTS) if chance.random() < self.fault_share else ""
 
@@ -161,11 +160,9 @@ class CallCounts:
 
     @property
     def total(self) -> int:
-        """The number of calls."""
         return sum(self.steps.values())
 
     def calls(self, mark: str) -> int:
-        """Return the number of calls for one question."""
         return sum(count for step, count in self.steps.items() if step.mark == mark)
 
 
@@ -180,7 +177,6 @@ def chaos_upstream(options: UpstreamOptions) -> AbstractAsyncContextManager[int]
 
 
 async def read_counts(port: int) -> CallCounts:
-    """Return the counts of the upstream on that port."""
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=LONGEST_SECONDS) as client:  # noqa: S501 -- plain HTTP
         document = (await client.get(f"http://127.0.0.1:{port}/counts")).json()
     return CallCounts(

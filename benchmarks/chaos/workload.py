@@ -69,7 +69,6 @@ async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
 
 
 async def runs_by_mark(store: RunStore) -> dict[str, list[Run]]:
-    """Return every stored run by the mark of its question."""
     found: dict[str, list[Run]] = {}
     async for summary in every_run(store):
         found.setdefault(mark_of(summary.question), []).append(await store.load(summary.id))
@@ -77,7 +76,7 @@ async def runs_by_mark(store: RunStore) -> dict[str, list[Run]]:
 
 
 def repeatable(*of: object) -> random.Random:
-    """Return a random generator that these values determine."""
+    """Return a random generator seeded by these values."""
     return random.Random(":".join(map(str, of)))  # noqa: S311 -- repeatable, not unguessable
 
 
@@ -96,12 +95,10 @@ def write_configuration(directory: Path, port: int, more: str = "") -> Path:
 
 
 def question_of(index: int) -> str:
-    """Return the question with that number, which contains its mark."""
     return f"chaos-{index:06d}: what holds when things break?"
 
 
 def mark_of(question: str) -> str:
-    """Return the mark of a question."""
     found = MARK.search(question)
     if found is None:
         raise ConfigError(f"expected a question with a mark such as chaos-000001, got {question!r}")
@@ -109,7 +106,6 @@ def mark_of(question: str) -> str:
 
 
 def cost_of(mark: str) -> float:
-    """Return the cost of a call for that question."""
     read, written = tokens_of(mark)
     return (read * PRICE.input + written * PRICE.output) / 1_000_000
 
@@ -125,7 +121,7 @@ def workflow_of(index: int, seed: int) -> Workflow:
 
 
 def connected(workers: list[str], subtask: str, shape: str, chance: random.Random) -> Workflow:
-    """Return a workflow of these workers; the shape says which earlier steps each of them reads."""
+    """Return a workflow of these workers; the shape decides which earlier steps each one reads."""
 
     def access(index: int) -> Access:
         before = tuple(range(index))
@@ -144,12 +140,11 @@ def connected(workers: list[str], subtask: str, shape: str, chance: random.Rando
 
 
 def calls_needed(workflow: Workflow) -> int:
-    """Return how many calls the workflow takes without faults."""
+    """Count the calls of the workflow without faults."""
     return sum(len(INNER) if step.worker == DEEPER else 1 for step in workflow.steps)
 
 
 def budget_of(workflow: Workflow) -> Budget:
-    """Return the budget of a run of that workflow."""
     return Budget(calls=calls_needed(workflow) + SPARE_CALLS, depth=1)
 
 

@@ -45,7 +45,6 @@ class FuzzRow:
 
     @property
     def per_second(self) -> float:
-        """Inputs a second."""
         return self.inputs / self.seconds if self.seconds else 0.0
 
 

@@ -98,7 +98,6 @@ class Conversation:
     items: dict[int, list[str]] = field(default_factory=dict)
 
     def request(self, messages: Sequence[Message]) -> Request:
-        """Return a request with these messages and the settings."""
         return Request(
             (system(self.system), *messages),
             max_tokens=self.max_tokens,
@@ -135,7 +134,6 @@ class Conversation:
                 yield from self._write([message])["input"][1:]
 
     def take(self, response: dict[str, Any]) -> None:
-        """Append the response to the messages."""
         reply = CLIENTS[self.path].parse_reply(response, self.request(self.messages))
         if self.path == RESPONSES:
             self.items[len(self.messages)] = [item["id"] for item in response["output"]]
@@ -255,7 +253,6 @@ class Side:
 
     @property
     def last(self) -> object:
-        """The last request that the worker was sent."""
         return seen(self.worker.requests[-1]) if self.worker.requests else None
 
 
@@ -291,7 +288,6 @@ class Campaign:
         self._chance = chance
 
     async def converse(self) -> None:
-        """Hold a conversation."""
         chance = self._chance
         asked = Conversation(chance.choice(PATHS), [user("Why?")], model=chance.choice(MODELS))
         for number in range(LONGEST):

@@ -230,7 +230,7 @@ def _cpu_seconds(text: str, reading: Reading, times: int = 3) -> float:
 
 
 def _growth(family: tuple[str, str, str], times: int = 1) -> float:
-    """Return the cost of doubling the text; 2 where it is too fast to judge."""
+    """Return the cost of doubling the text; 2 if it is too fast to measure."""
     growth, before = 2.0, 0.0
     beginning, unit, end = family
     for size in GROWTH_SIZES:

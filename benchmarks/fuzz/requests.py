@@ -66,13 +66,12 @@ class Sent:
 
 
 def depth_of(value: Any) -> int:
-    """Return how deep a body nests."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(depth_of, inner), default=0)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every place of a body: a container, and a key or index in it."""
+    """Yield every position of a body: a container, and a key or index in it."""
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
             yield value, key
@@ -156,7 +155,7 @@ def sent(body: Body, token: str, chance: Random) -> Sent:
 
 
 def _miswritten(text: str, chance: Random) -> bytes:
-    """Return the text of a body as no client should send it."""
+    """Return the text of a body with an encoding error."""
     whole = bytearray(text.encode())
     match chance.randrange(8):
         case 0:

@@ -175,7 +175,6 @@ class BodyCampaign:
     findings: list[Finding] = field(default_factory=list)
 
     async def run(self, count: int) -> None:
-        """Send that many requests, one after the other."""
         bodies, chance = BODIES[self.path], self.chance
         others = [body for path in PATHS for body in BODIES[path]]
         for _ in range(count):
@@ -229,7 +228,6 @@ def _fitting(schema: Any, depth: int = 0) -> Any:
 
 
 def _reply(request: Request) -> Reply | str:
-    """Return a worker's reply: a tool call, JSON or text, as requested."""
     if request.tools and request.tool_choice not in ("", "auto", "none"):
         named = [tool for tool in request.tools if tool.name == request.tool_choice]
         tool = (named or request.tools)[0]

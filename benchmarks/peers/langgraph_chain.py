@@ -34,7 +34,6 @@ async def idle(state: State) -> State:
 
 
 def compiled_chain() -> Any:
-    """Compile the five nodes."""
     graph = StateGraph(State)
     previous = START
     for index in range(LENGTH):
@@ -61,7 +60,6 @@ async def answer_for_blocks() -> None:
 
 
 def say(message: dict[str, object]) -> None:
-    """Print one line at once."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

@@ -36,7 +36,6 @@ async def execute(state: State) -> dict[str, Any]:
 
 
 def compiled_graph() -> Any:
-    """Compile planner and executor."""
     graph = StateGraph(State)
     graph.add_node("planner", plan)
     graph.add_node("agent", execute)
@@ -47,7 +46,6 @@ def compiled_graph() -> Any:
 
 
 async def measure(jobs: list[list[Any]], at_once: int) -> list[float]:
-    """Return the seconds of each job."""
     graph, slots = compiled_graph(), asyncio.Semaphore(at_once)
 
     async def perform(seconds: float, steps: list[float]) -> float:

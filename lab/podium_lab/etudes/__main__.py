@@ -11,7 +11,7 @@ from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, EtudeShape, Split
 
 
 def examples(seed: int, split: Split, size: int) -> Iterator[str]:
-    """Yield so many études of every shape that the split has, line by line."""
+    """Yield `size` études of every shape of the split, line by line."""
     for shape in EtudeShape:
         if split == "train" and shape in TEST_ONLY:
             continue
@@ -25,7 +25,7 @@ def examples(seed: int, split: Split, size: int) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the études that are asked for."""
+    """Print the études."""
     parser = argparse.ArgumentParser(prog="python -m podium_lab.etudes", description=__doc__)
     parser.add_argument("--sample", type=int, default=3, help="études of each shape (default 3)")
     parser.add_argument("--seed", type=int, default=0)

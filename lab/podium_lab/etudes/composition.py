@@ -130,7 +130,7 @@ def operands_of(skill: Skill, arguments: Arguments) -> str | None:
 
 
 def signature(operations: Sequence[Operation]) -> str:
-    """What is asked, in no particular words."""
+    """Return the operations without any wording."""
     return ";".join(
         f"{operation.skill.name}({','.join(value.text for value in operation.arguments)})"
         f"{list(operation.sources)}"
@@ -150,7 +150,7 @@ def _shuffled(rng: Random, skeleton: Skeleton) -> Skeleton:
 
 
 def _joining_skill(rng: Random, skeleton: Skeleton, last: Skill | None) -> Skill | None:
-    """What takes the results of the branches, so that the last skill can go on from there."""
+    """Choose a skill for the results of the branches, from which the last skill can continue."""
     kinds = GOES_ON if skeleton.after else ANYTHING
     if last is not None:
         kinds &= frozenset().union(*(last.kinds(position) for position in last.refers))
@@ -174,7 +174,6 @@ class _Attempt:
         self._operations: list[Operation] = []
 
     def carry_out(self, skeleton: Skeleton) -> tuple[Operation, ...] | None:
-        """The operations, or None."""
         branches, after = skeleton
         if self._joining is None:
             done = self._chain(None, branches[0], self._end)
@@ -234,7 +233,7 @@ class _Attempt:
         return False
 
     def _join(self, skill: Skill, branches: tuple[int, ...]) -> bool:
-        """Branches that know nothing of each other, and one operation on all their results."""
+        """Make independent branches, and one operation on all their results."""
         positions = list(range(len(branches)))
         if skill.slots != (ITEMS,):
             self._rng.shuffle(positions)
@@ -300,14 +299,14 @@ def _leading_to(demand: _Demand, left: int) -> _Demand:
 
 @cache
 def _beginnings(demand: _Demand) -> _Choice:
-    """What may begin a chain that is to end as demanded."""
+    """Return the candidates that may begin a chain for this demand."""
     candidates = [_Candidate(skill, None) for skill in SKILLS.values() if skill.leaf]
     return _by_family(candidates, demand)
 
 
 @cache
 def _followers(value: Value, family: Family, demand: _Demand) -> _Choice:
-    """What may go on from a result of that family, and come to what is demanded."""
+    """Return the candidates that may follow a result of that family and meet the demand."""
     candidates = [
         _Candidate(skill, position)
         for skill in SKILLS.values()
@@ -334,7 +333,7 @@ def _by_family(candidates: Sequence[_Candidate], demand: _Demand) -> _Choice:
 
 @cache
 def _joining_skills(size: int, demand: _Demand) -> Mapping[Family, tuple[Skill, ...]]:
-    """What may take so many results at once, and come to what is demanded."""
+    """Return the skills that may take `size` results at once and meet the demand."""
     candidates = [_Candidate(skill, None) for skill in SKILLS.values() if size in skill.joins]
     return {
         family: tuple(use.skill for use in fitting)

@@ -60,22 +60,20 @@ class Etude:
 
     @property
     def answer(self) -> str:
-        """The one right answer."""
         return self.steps[-1].answer
 
     @property
     def kind(self) -> Kind:
-        """What the answer is."""
         return self.steps[-1].kind
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families that are needed, in the order of the steps."""
+        """Return the needed families, in the order of the steps."""
         return tuple(step.family for step in self.steps)
 
     @property
     def own_plan(self) -> Workflow:
-        """The ideal plan where workers are named by their families."""
+        """Return the ideal plan with families as the names of workers."""
         return self.ideal({family: family for family in self.families})
 
     def ideal(self, family_to_worker: Mapping[str, str]) -> Workflow:
@@ -97,7 +95,6 @@ class Etude:
 def make_etude(
     rng: Random, split: Split, shape: EtudeShape, *, nested_share: float = NESTED_SHARE
 ) -> Etude:
-    """One étude of that shape."""
     if split == "train" and shape in TEST_ONLY:
         raise UsageError(f"études of shape {shape.value} are for testing alone; choose another")
     operations = compose_operations(rng, split, shape)
@@ -125,7 +122,6 @@ def make_etude(
 
 
 def draw_shape(rng: Random, shapes: Mapping[EtudeShape, float]) -> EtudeShape:
-    """Draw a shape, as frequent as its weight says."""
     (shape,) = rng.choices(list(shapes), list(shapes.values()))
     return shape
 
@@ -138,20 +134,19 @@ class Etudes:
     split: Split = "train"
 
     def stream(self, shapes: Mapping[EtudeShape, float] = USUAL) -> Iterator[Etude]:
-        """Étude after étude, of shapes as frequent as their weights say."""
+        """Yield études with shapes drawn by these weights."""
         rng = Random(f"{self.seed}/{self.split}")  # noqa: S311 - to be repeatable, not secret
         while True:
             yield make_etude(rng, self.split, draw_shape(rng, shapes))
 
     def sample(self, n: int, shapes: Mapping[EtudeShape, float] = USUAL) -> list[Etude]:
-        """The first `n` of them."""
         return list(islice(self.stream(shapes), n))
 
 
 def held_out(
     n: int = 1000, seed: int = 0, shapes: Mapping[EtudeShape, float] = USUAL
 ) -> list[Etude]:
-    """Études to be tested on, no question twice."""
+    """Return distinct études of the test split."""
     found: dict[str, Etude] = {}
     for etude in Etudes(seed, "test").stream(shapes):
         found.setdefault(etude.id, etude)

@@ -53,7 +53,6 @@ class Visible(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether its worker did not know the answer."""
         return self.reply.strip() == UNSURE
 
 
@@ -81,7 +80,7 @@ class Reading(NamedTuple):
 
 
 def oracle_reply(family: str, message: str) -> str:
-    """What a perfect specialist of that family replies to the message."""
+    """Return the reply of a perfect specialist of that family."""
     subtask, shown = read_message(message)
     visible = _counting(subtask, shown)
     marked = _with_inner_marked(subtask, visible)
@@ -96,7 +95,7 @@ def oracle_reply(family: str, message: str) -> str:
 
 
 def read_message(message: str) -> tuple[str, tuple[Visible, ...]]:
-    """The subtask, and the steps that are visible to its worker."""
+    """Split a message into the subtask and the visible steps."""
     visible = []
     while section := _SECTION.match(message):
         before = section["step"].endswith(ROUND_BEFORE)
@@ -124,7 +123,7 @@ def _counting(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
 
 @lru_cache(maxsize=10_000)
 def readings(subtask: str) -> tuple[Reading, ...]:
-    """Every way to understand the subtask; none where it is not of this world."""
+    """Return every interpretation of the subtask; none if it is no étude."""
     found = []
     for text in _without_leads(_end().sub("", subtask)):
         for skill, pattern in _patterns():
@@ -211,7 +210,7 @@ def _count_words() -> frozenset[str]:
 
 
 def _without_leads(text: str) -> Iterator[str]:
-    """The text, and what is left of it when connecting words are taken off its beginning."""
+    """Yield the text, then the text without each leading connective."""
     yield text
     while lead := _lead().match(text):
         text = text[lead.end() :]
@@ -232,7 +231,7 @@ def _lead() -> re.Pattern[str]:
 
 @cache
 def _end() -> re.Pattern[str]:
-    """What may stand after a clause: words such as ", please", and marks."""
+    """Match the end of a clause: words such as ", please", and punctuation."""
     tails = {frame.partition("{clause}")[2].rstrip(_MARKS) for frame in _frames()}
     words = "|".join(re.escape(tail) for tail in sorted(tails) if tail)
     return re.compile(rf"(?:{words})?[{_MARKS}\s]*$", re.IGNORECASE)
@@ -240,7 +239,7 @@ def _end() -> re.Pattern[str]:
 
 @cache
 def _inner() -> re.Pattern[str]:
-    """A marked step, with or without what may stand around an inner phrase."""
+    """Match a marked step, with or without the text around an inner phrase."""
     around = [nesting for split in SPLITS for nesting in nestings(split)]
     before = "|".join(sorted({re.escape(nesting.open) for nesting in around}))
     after = "|".join(sorted({re.escape(nesting.close) for nesting in around}))
@@ -248,7 +247,7 @@ def _inner() -> re.Pattern[str]:
 
 
 def _frames() -> Iterator[str]:
-    """What stands around the clause of a question."""
+    """Yield the frames around the clause of a question."""
     for split in SPLITS:
         for frames in wording()["frames"][split].values():
             yield from frames
@@ -296,7 +295,7 @@ def _topmost(
 
 
 def _could_fit(skill: Skill, position: int, kind: Kind | None, subtask: str) -> bool:
-    """Whether the answer of a subtask could be what is meant, if it were known."""
+    """True if the answer of a subtask could be meant, if it were known."""
     wanted = skill.kinds(position) if kind is None else {kind}
     understood = readings(subtask)
     return not understood or any(reading.skill.results & wanted for reading in understood)
@@ -319,7 +318,7 @@ def _fitting(skill: Skill, position: int, kind: Kind | None, reply: str) -> Valu
 
 
 def _stack(visible: Sequence[Visible]) -> list[int]:
-    """The steps whose results no later one has taken, as far as can be seen."""
+    """Return the steps whose results no later visible step has used."""
     stack: list[int] = []
     for index, step in enumerate(visible):
         text = _with_inner_marked(step.subtask, visible[:index])
@@ -334,7 +333,7 @@ def _stack(visible: Sequence[Visible]) -> list[int]:
 
 
 def _with_inner_marked(subtask: str, visible: Sequence[Visible]) -> str:
-    """The subtask with a mark wherever it repeats the words of a visible one."""
+    """Replace the words of visible steps in the subtask by marks."""
     longest_first = sorted(range(len(visible)), key=lambda step: -len(visible[step].subtask))
     for step in longest_first:
         words = visible[step].subtask

@@ -41,20 +41,18 @@ class References(NamedTuple):
 
 @cache
 def wording() -> Mapping[str, Any]:
-    """The tables of connecting words."""
     return read_table("wording.toml")
 
 
 @cache
 def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
-    """Every phrase for that skill."""
     table = _phrase_table()[skill][split]
     return tuple(Phrase(mood, template) for mood in MOODS for template in table[mood])
 
 
 @cache
 def references(split: Split, size: int) -> References:
-    """The words for one, two or three earlier results."""
+    """Return the words for one, two or three earlier results."""
     table = wording()["reference" if size == 1 else "references"][split]
     two, both = SIZES.get(size, ("", ""))
     return References(
@@ -66,18 +64,18 @@ def references(split: Split, size: int) -> References:
 
 
 def the_results(size: int) -> str:
-    """The plainest words for earlier results, as a plan uses them."""
+    """Return the plainest words for earlier results, as a plan uses them."""
     return THE_RESULT if size == 1 else f"the {SIZES[size][0]} results"
 
 
 def clause(rng: Random, split: Split, operation: Operation, phrase: Phrase) -> str:
-    """The phrase with its slots filled: literals as they are, the rest by reference."""
+    """Fill the slots of the phrase: literals as they are, the rest by reference."""
     pronouns = phrase.mood != "np" and not phrase.template.endswith("is {a}")
     return phrase.template.format_map(_fillings(rng, split, operation, pronouns=pronouns))
 
 
 def order(rng: Random, split: Split, operation: Operation) -> str:
-    """What to do, as a clause that may stand in the middle of a sentence."""
+    """Return an imperative clause that may stand in the middle of a sentence."""
     phrase = rng.choice(phrases(operation.skill.name, split))
     text = clause(rng, split, operation, phrase)
     if phrase.mood == "do":
@@ -86,7 +84,7 @@ def order(rng: Random, split: Split, operation: Operation) -> str:
 
 
 def listed(items: list[str], *, conjunction: bool) -> str:
-    """Items as a list in words; two of them always have the conjunction between them."""
+    """Join items; two of them always have the conjunction between them."""
     if conjunction or len(items) == 2:
         return f"{', '.join(items[:-1])} and {items[-1]}"
     return ", ".join(items)
@@ -112,7 +110,7 @@ def _fillings(rng: Random, split: Split, operation: Operation, *, pronouns: bool
 
 
 def _items(rng: Random, split: Split, operation: Operation, *, pronouns: bool) -> str:
-    """All arguments at once: by one reference where all are earlier results, else as a list."""
+    """Render all arguments: one reference if all are earlier results, else a list."""
     arguments = operation.arguments
     if len(operation.reads) == len(arguments):
         return _refer(rng, split, arguments, pronouns=pronouns)
@@ -131,7 +129,7 @@ def _refer(
     pronouns: bool = False,
     by_noun: bool = False,
 ) -> str:
-    """Words that stand for earlier results; by their noun where others could be meant."""
+    """Return words for earlier results, by their noun where others could be meant."""
     kinds = {value.kind for value in values}
     words = references(split, len(values))
     choice = words.plain + words.pronoun if pronouns else words.plain
@@ -192,7 +190,7 @@ class Nesting(NamedTuple):
 def put_into_words(
     rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
 ) -> Wording:
-    """A question that asks for the answer of the last operation."""
+    """Return a question for the answer of the last operation."""
     if len(operations) == 1:
         question = ask(rng, split, operations[0])
         return Wording("one", question, (question,))
@@ -204,14 +202,14 @@ def put_into_words(
 
 
 def ask(rng: Random, split: Split, operation: Operation) -> str:
-    """One operation as a question of its own."""
+    """Return one operation as a question."""
     phrase = rng.choice(phrases(operation.skill.name, split))
     frame = rng.choice(wording()["frames"][split][phrase.mood])
     return capitalised(frame.format(clause=clause(rng, split, operation, phrase)))
 
 
 def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
-    """Clauses in a row, each an order."""
+    """Return imperative clauses in a row."""
     words = rng.choice(connectives(split))
     question = ""
     subtasks = []
@@ -226,7 +224,7 @@ def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wordi
 
 
 def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording | None:
-    """One phrase inside another, or None where that could be read in two ways."""
+    """Nest the phrases, or return None if the result is ambiguous."""
     nesting = rng.choice(nestings(split))
     whole: list[str] = []
     subtasks: list[str] = []
@@ -249,19 +247,16 @@ def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording 
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at its beginning."""
     return text[:1].upper() + text[1:]
 
 
 @cache
 def connectives(split: Split) -> tuple[Connectives, ...]:
-    """The ways to put clauses in a row."""
     return tuple(Connectives(**entry) for entry in wording()["sequence"][split])
 
 
 @cache
 def nestings(split: Split) -> tuple[Nesting, ...]:
-    """The ways to ask for a nested phrase."""
     return tuple(Nesting(**entry) for entry in wording()["nested"][split])
 
 
@@ -277,7 +272,7 @@ def _before(words: Connectives, operations: Sequence[Operation], index: int) -> 
 
 
 def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[Phrase]:
-    """The phrases in which others may stand: without brackets, only at the end."""
+    """Return the phrases that others may be nested in: without brackets, only at the end."""
     choice = [phrase for phrase in phrases(operation.skill.name, split) if phrase.mood == "np"]
     reads = len(operation.reads)
     if not reads:
@@ -293,7 +288,7 @@ def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[
 
 
 def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
-    """The slots filled with literals and with whole phrases."""
+    """Fill the slots with literals and whole phrases."""
     texts = [
         value.text if source is None else around[source]
         for value, source in zip(operation.arguments, operation.sources, strict=True)
@@ -305,7 +300,7 @@ def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
 
 
 def _by_result(operation: Operation) -> dict[str, str]:
-    """The slots filled with literals and with the plainest words for results."""
+    """Fill the slots with literals and the plainest words for results."""
     reads = len(operation.reads)
     if operation.skill.slots == (ITEMS,) and reads == len(operation.arguments):
         return {ITEMS: the_results(reads)}

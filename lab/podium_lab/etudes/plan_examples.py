@@ -83,7 +83,6 @@ class ExampleSettings:
     order: plan.Order = "step-by-step"
 
     def draw_etude(self, rng: Random, split: Split = "train") -> Etude:
-        """Draw an étude."""
         shape = draw_shape(rng, self.shapes)
         return make_etude(rng, split, shape, nested_share=self.nested_share)
 
@@ -116,7 +115,6 @@ class PlanExample(NamedTuple):
 
 
 def make_plan_examples(seed: int, settings: ExampleSettings = DEFAULTS) -> Iterator[PlanExample]:
-    """Yield one example after another."""
     rng = Random(f"{seed}/openings")  # noqa: S311 - repeatable, not secret
     everyday, assigned = settings.everyday_share, settings.assigned_share
     while True:
@@ -150,7 +148,6 @@ def any_workflow(
 def assign_workers(
     rng: Random, pool: Pool, subtasks: Sequence[str], accesses: Sequence[Access]
 ) -> Workflow:
-    """Return a workflow with a random worker for each subtask."""
     pairs = zip(subtasks, accesses, strict=True)
     return Workflow(tuple(Step(rng.choice(pool.names), *pair) for pair in pairs))
 
@@ -166,7 +163,7 @@ def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
 
 
 def _called(rng: Random, pool: Pool, worker: str) -> str:
-    """Return the worker by its description or by another of its own, as the grammar allows."""
+    """Return the worker's description in the pool or another of its own, as a noun phrase."""
     description = pool[worker].description
     if rng.random() < OTHER_WORDS:
         description = rng.choice(descriptions(worker, "train", composed=False))
@@ -206,7 +203,7 @@ def _subtasks(
 
 
 def random_access(rng: Random, length: int) -> list[Access]:
-    """Return what each of so many steps may read, in a random topology."""
+    """Return the access of each step, in a random topology."""
     steps = range(length)
     match rng.choice(("chain", "join", "tree", "tree", "all", "nothing", "anything")):
         case "chain":

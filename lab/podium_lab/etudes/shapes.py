@@ -22,7 +22,7 @@ ONE_IN: Final = 5
 
 
 def split_of(key: str) -> Split:
-    """The split to which whatever the key stands for belongs."""
+    """Return the split of a key."""
     digest = blake2b(key.encode(), digest_size=4).digest()
     return "test" if int.from_bytes(digest) % ONE_IN == 0 else "train"
 
@@ -50,7 +50,7 @@ class Skeleton(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many operations there are."""
+        """Return the number of operations."""
         return sum(self.branches) + (len(self.branches) > 1) + self.after
 
 

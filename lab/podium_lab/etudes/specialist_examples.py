@@ -92,7 +92,6 @@ def make_specialist_examples(
 
 
 def _own(rng: Random, family: str, split: Split) -> SpecialistExample:
-    """Return an example of one of the family's skills."""
     skills = _skills(family)
     (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
@@ -136,7 +135,7 @@ def _skills(family: str) -> tuple[Skill, ...]:
 
 @cache
 def _roles(skill: Skill) -> tuple[Role, ...]:
-    """Return the parts that the skill can play in a question, that of a beginning first."""
+    """Return the skill's possible positions in a question, the beginning first."""
     can_play: dict[Role, bool] = {
         "leaf": skill.leaf,
         "step": bool(skill.refers),
@@ -198,7 +197,7 @@ def _all_differ(*texts: str) -> bool:
 
 
 def _wrong(rng: Random, split: Split) -> str:
-    """Return the reply of a wrong worker: most often that it does not know."""
+    """Return a wrong worker's reply: most often that it does not know."""
     if rng.random() < 0.7:
         return UNSURE
     (other,) = compose_operations(rng, split, EtudeShape.ONE)
@@ -240,7 +239,7 @@ def _surface(rng: Random, split: Split, text: str) -> str:
 
 
 def _says_how_many(subtask: str, operation: Operation) -> bool:
-    """Return whether the words say how many results are meant."""
+    """True if the text says how many results it means."""
     size = len(operation.reads)
     return size < 2 or any(f"{word} " in subtask for word in SIZES[size])
 

@@ -53,12 +53,12 @@ _TOKEN: Final = re.compile(r"[^\W_]+")
 
 
 def grade(reply: str, etude: Etude) -> bool:
-    """Return whether the reply gives the étude's answer and no other."""
+    """True if the reply gives the étude's answer and no other."""
     return is_answer(reply, etude.answer, etude.kind, etude.question)
 
 
 def is_answer(reply: str, answer: str, kind: Kind, question: str = "") -> bool:
-    """Return whether the reply gives that answer of that kind, and no other."""
+    """True if the reply gives that answer of that kind, and no other."""
     if len(reply) > LONGEST_REPLY:
         return False
     wanted = _plain(answer, kind)
@@ -81,7 +81,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _plain(text: str, kind: Kind) -> str:
-    """The bare value, in the one spelling in which values are compared."""
+    """Return the bare value in the spelling for comparison."""
     text = " ".join(_unwrapped(text).split())
     if kind is Kind.LIST:
         text = re.sub(r",? and ", ", ", text.strip("[]()"))
@@ -109,7 +109,7 @@ def _is_candidate(token: str, kind: Kind) -> bool:
 
 @cache
 def _names() -> frozenset[str]:
-    """The words that may be answers, letters and numerals aside: those are words as well."""
+    """Return all words that may be answers, without letters and numerals."""
     values = (*WORDS, *WEEKDAYS, *MONTHS, *esperanto_words().values())
     texts = {value.text for value in values} | {town.name.text for town in towns()}
     return frozenset(text.casefold() for text in texts)
@@ -117,7 +117,6 @@ def _names() -> frozenset[str]:
 
 @cache
 def everyday_questions(split: Split) -> tuple[str, ...]:
-    """The questions of that split; none of them is in the other."""
     return tuple(read_table("everyday.toml")[split])
 
 
@@ -171,7 +170,6 @@ class AnswerGrader:
     question: str = ""
 
     async def __call__(self, answer: str) -> bool:
-        """Grade the reply."""
         return is_answer(answer, self.expected, self.kind, self.question)
 
 
@@ -190,7 +188,7 @@ def etude_task(etude: Etude) -> Task:
 
 
 def etude_suite(n: int, seed: int = 0, split: str = "test") -> list[Task]:
-    """Études to be tested on (`test`, or the `longer` ones), or to be trained on (`train`)."""
+    """Return études of the split `test`, `longer` or `train`."""
     if split == "train":
         etudes = Etudes(seed, "train").sample(n)
     elif split in ETUDE_SPLITS:

@@ -55,7 +55,7 @@ Maker = Callable[[int, int], list[TextExample]]
 def etude_examples(
     recipe: Recipe, dataset: str, split: Split, count: int
 ) -> dict[str, list[TextExample]]:
-    """Make `count` examples for every adapter that the recipe trains, by its name."""
+    """Make `count` examples for every adapter of the recipe, by its name."""
     assert recipe.sft is not None
     makers: dict[str, Maker]
     if dataset == "specialists":
@@ -120,7 +120,7 @@ def _prompt(recipe: Recipe) -> Prompt:
 def _settings(
     recipe: Recipe, usual: Mapping[EtudeShape, float], roles: Sequence[str] = ()
 ) -> ExampleSettings:
-    """Return what the recipe draws from; `usual` shapes where it does not say."""
+    """Return the recipe's settings; `usual` shapes if it has none."""
     data, pool = recipe.data.etudes, recipe.pool
     settings = ExampleSettings(
         shapes=_shapes(data.stage[-1].shapes) if data.stage else usual,
@@ -168,7 +168,7 @@ def _messages(prompt: Prompt, context: PlanningContext) -> list[dict[str, str]]:
 
 
 def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, list[TextExample]]:
-    """Return so many examples of every maker, made by all processors."""
+    """Return `count` examples of every maker, made by all processors."""
     share = -(-count // PARTS)
     jobs = [(maker, seed * 1_000 + part) for maker in makers.values() for part in range(PARTS)]
     if count * len(makers) < FEW:
@@ -217,7 +217,7 @@ def held_out_etudes(recipe: Recipe) -> list[Etude]:
 
 
 def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:
-    """Return the études that progress is measured by."""
+    """Return the études that measure progress."""
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     drop = recipe.pool.drop
     return [

@@ -47,7 +47,6 @@ class Value(NamedTuple):
 
 
 def number(value: int) -> Value:
-    """Return a number as a value."""
     return Value(Kind.NUMBER, str(value))
 
 
@@ -65,7 +64,6 @@ class Town(NamedTuple):
 
 
 def read_table(name: str) -> Mapping[str, Any]:
-    """Read a data file of this package."""
     text = resources.files(__package__).joinpath("data", name).read_text("utf-8")
     return MappingProxyType(tomllib.loads(text))
 
@@ -89,7 +87,6 @@ LETTERS: Final = _values(Kind.LETTER, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def esperanto_words() -> dict[Value, Value]:
-    """Return English words, weekdays and months, each with its Esperanto."""
     countable = {word: entry[0] for word, entry in _LEXICON["countable"].items()}
     tables = (countable, *(_LEXICON[name] for name in ("uncountable", "adjectives", "colours")))
     english = {
@@ -101,14 +98,12 @@ def esperanto_words() -> dict[Value, Value]:
 
 
 def esperanto_numbers() -> dict[Value, Value]:
-    """Return the numbers from 0 to 20, each with its name in Esperanto."""
     names = list(_LEXICON["numbers"]["words"])
     names += [f"dek {name}" for name in names[1:10]] + ["dudek"]
     return {number(n): Value(Kind.ESPERANTO, name) for n, name in enumerate(names)}
 
 
 def plurals() -> dict[Value, Value]:
-    """Return countable nouns, each with its plural."""
     return {noun: Value(Kind.TEXT, _LEXICON["countable"][noun.text][1]) for noun in NOUNS}
 
 
@@ -151,7 +146,7 @@ ROMAN_NUMERALS: Final = {number(n): _roman(n) for n in range(1, 51)}
 
 
 def named_values(text: str) -> tuple[Value, ...]:
-    """Return the values written so, in any case; a numeral may also be a letter."""
+    """Return the values with that text in any case; a numeral may also be a letter."""
     return _by_text().get(text.casefold(), ())
 
 

@@ -40,13 +40,11 @@ class FlakyWorker:
         self._seed = seed
 
     async def reply(self, request: Request) -> Reply:
-        """The worker's reply, or that it does not know."""
         if self._fails(request):
             return Reply(UNSURE, NO_USAGE, model=self.profile.model)
         return await self._worker.reply(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """The worker's stream, or that it does not know."""
         if self._fails(request):
             yield Delta(UNSURE)
             yield await self.reply(request)
@@ -59,7 +57,7 @@ class FlakyWorker:
 
 
 def is_declined(worker: str, text: str, share: float, seed: int) -> bool:
-    """Whether a worker that fails in that share of all cases fails at this text."""
+    """True if a worker that declines that share of requests declines this text."""
     digest = blake2b(f"{seed}\0{worker}\0{text}".encode(), digest_size=4).digest()
     return int.from_bytes(digest) < share * _PARTS
 
@@ -146,7 +144,6 @@ class OracleWorker(Worker):
         self.profile = WorkerProfile(name=role, provider=ORACLE, model=role, price=FREE)
 
     async def reply(self, request: Request) -> Reply:
-        """Answer the last message."""
         text = self._answer(request.messages[-1].text)
         return Reply(text, Usage(len(request.text.split()), len(text.split()), 0, 0, 0))
 
@@ -158,5 +155,4 @@ class OracleWorker(Worker):
 
 
 def oracle_workers() -> tuple[OracleWorker, ...]:
-    """One for each role."""
     return tuple(OracleWorker(role) for role in ROLES)

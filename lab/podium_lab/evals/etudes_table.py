@@ -53,13 +53,11 @@ class Requirement:
 
     @property
     def met(self) -> bool | None:
-        """True if the figure keeps the limit."""
         if self.reached is None:
             return None
         return self.holds(round_figure(self.reached), round_figure(self.limit))
 
     def document(self) -> dict[str, Any]:
-        """Return the requirement as JSON, which has no infinity."""
         is_finite = self.reached is not None and math.isfinite(self.reached)
         reached = round_figure(self.reached) if is_finite and self.reached is not None else None
         return {"name": self.name, "demand": self.demand, "reached": reached, "met": self.met}
@@ -81,11 +79,9 @@ class EtudesTable:
 
     @property
     def conductor(self) -> StrategyRow:
-        """The row of the trained conductor."""
         return self.rows["conductor"]
 
     def all_rows(self) -> Iterator[tuple[str, StrategyRow]]:
-        """Yield every row with its name in the table."""
         yield from self.rows.items()
         yield "conductor, two rounds", self.two_rounds
         yield "conductor, shuffled pools", self.shuffled
@@ -95,7 +91,6 @@ class EtudesTable:
         yield "recursion, flaky pool", self.flaky
 
     def document(self) -> dict[str, Any]:
-        """Return the figures by name, and the requirements."""
         conductor, ceiling = self.conductor, self.rows[CEILING]
         return {
             "n": len(conductor.samples),
@@ -141,12 +136,11 @@ class EtudesTable:
         }
 
     def _best_single_beside(self, row: StrategyRow) -> StrategyRow | None:
-        """The best single worker, for a row over the same cases."""
+        """Return the best single worker, for a row over the same cases."""
         same = (*self.rows.values(), self.two_rounds)
         return self.rows["best-single"] if any(row is one for one in same) else None
 
     def requirements(self) -> list[Requirement]:
-        """Return everything that must be shown."""
         own, ceiling = self.conductor, self.rows[CEILING].accuracy.value
         accuracy = own.accuracy.value
         overall = _ratio(accuracy, ceiling)
@@ -242,6 +236,5 @@ _MET: Final = {True: "yes", False: "NO", None: "not measured"}
 
 
 def requirements_table(requirements: Iterable[Requirement]) -> str:
-    """Return a Markdown table of requirements and whether they are met."""
     cells = [(r.demand, format_number(r.reached, 3), _MET[r.met]) for r in requirements]
     return markdown(REQUIREMENT_COLUMNS, cells)

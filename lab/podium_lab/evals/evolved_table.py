@@ -48,7 +48,7 @@ class LearnedRow:
 
     @property
     def one_skill(self) -> IntervalEstimate | None:
-        """The accuracy where one worker is enough; None where there was no such question."""
+        """Return the accuracy on questions of one skill; None without any."""
         found = tuple(sample for sample in self.row.samples if sample.skills == 1)
         return StrategyRow(self.row.strategy, found).accuracy if found else None
 
@@ -61,7 +61,6 @@ class EvolvedTable:
     rows: tuple[LearnedRow, ...]
 
     def document(self) -> dict[str, Any]:
-        """The rows as JSON, each with its paired differences."""
         conductor, evolved, *_, best_single = self.rows
         return {
             "n": len(conductor.row.outcomes),

@@ -44,7 +44,6 @@ class TrainingCost:
     parameters: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the cost as tables of learners have it."""
         return {
             "train_minutes": None if self.minutes is None else round_figure(self.minutes),
             "parameters_trained": self.parameters,
@@ -100,7 +99,7 @@ def _is_shape(found: object) -> bool:
 
 
 def _summary(training: Path) -> dict[str, Any]:
-    """Return how a training ended; of metrics alone, what the steps come to."""
+    """Return a training's summary; of metrics alone, the sums of its steps."""
     if training.is_file():
         steps = _steps(training)
         return {name: sum(s[name] for s in steps) for name in ("rollouts", "seconds") if steps}
@@ -126,14 +125,14 @@ def _steps(training: Path) -> list[dict[str, float]]:
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
-    """Add up; None where there is nothing to add, or a part is unknown."""
+    """Add up; None if there is nothing to add, or a part is unknown."""
     found = list(numbers)
     known = [number for number in found if number is not None]
     return sum(known) if known and len(known) == len(found) else None
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Parse a JSON object; an empty one where the text is none, as a crash may have cut it off."""
+    """Parse a JSON object; return an empty one if the text is truncated."""
     try:
         found = json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -142,7 +141,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def _number(document: dict[str, Any], name: str) -> float | None:
-    """Return that number; None where it is missing, infinite or no number."""
+    """Return that number; None if it is missing, infinite or no number."""
     value = document.get(name)
     if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
         return float(value)

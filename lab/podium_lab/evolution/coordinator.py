@@ -102,12 +102,11 @@ class Coordinator:
         return cls(described, np.zeros(described.size, np.float32))
 
     def with_parameters(self, parameters: NDArray[np.floating]) -> Coordinator:
-        """Return the coordinator with other numbers."""
         return replace(self, parameters=np.asarray(parameters, np.float32))
 
     @property
     def scales(self) -> tuple[Vector, ...]:
-        """Relative growth of the singular values of each matrix: 0.1 is by a tenth."""
+        """Return the relative growth of each matrix's singular values: 0.1 is by a tenth."""
         ends = np.cumsum(self.described.ranks, dtype=int)
         return tuple(
             self.parameters[end - rank : end]
@@ -116,19 +115,16 @@ class Coordinator:
 
     @property
     def head(self) -> Vector:
-        """The rows of the head."""
         rows = self.parameters[sum(self.described.ranks) :]
         return rows.reshape(self.described.rows, self.described.width)
 
     def decide(self, hidden: Vector) -> Logits:
-        """Return the logits of a hidden state."""
         preferred = self.head @ np.asarray(hidden, np.float32)
         count = len(self.described.workers)
         return Logits(preferred[:count], preferred[count:])
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the coordinator."""
         digest = hashlib.sha256(json.dumps(self.described.document()).encode())
         digest.update(self.parameters.tobytes())
         return digest.hexdigest()[:8]
@@ -156,14 +152,13 @@ class Coordinator:
 def choose_index(
     logits: Vector, allowed: NDArray[np.bool_], generator: np.random.Generator | None = None
 ) -> int:
-    """Return the place of the highest allowed logit, or sample one with the generator."""
+    """Return the index of the highest allowed logit, or sample one with the generator."""
     if generator is None:
         return int(np.argmax(np.where(allowed, logits, -np.inf)))
     return int(generator.choice(len(logits), p=shares(logits, allowed)))
 
 
 def shares(logits: Vector, allowed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the softmax over the allowed logits."""
     values = np.where(allowed, np.asarray(logits, np.float64), -np.inf)
     exponents = np.exp(values - values.max())
     return exponents / exponents.sum()  # type: ignore[no-any-return]

@@ -66,9 +66,7 @@ class ScaledReader(Protocol):
         """Return the hidden state of the chosen token."""
         ...
 
-    async def load(self) -> None:
-        """Load the model now."""
-        ...
+    async def load(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +91,6 @@ class TextRequest:
 
     @property
     def size(self) -> int:
-        """The number of tokens."""
         return len(self.tokens)
 
 
@@ -134,7 +131,6 @@ class HiddenReader:
         return await self._read(text, None)
 
     async def load(self) -> None:
-        """Load the model now."""
         try:
             await self._model.ready()
         except (ConfigError, StoreError, RuntimeError, OSError) as error:

@@ -39,22 +39,20 @@ class EvolvedResult:
 
     @property
     def planned(self) -> int:
-        """How many steps the recipe has."""
         return self.settings.steps
 
     @property
     def parameters(self) -> int:
-        """How many numbers were searched."""
+        """Return how many numbers were searched."""
         return self.described.size_with(self.settings.directions or self.described.width)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the training came to its end."""
         return self.steps >= self.planned
 
 
 def read_evolved(output: Path) -> EvolvedResult:
-    """What the training in that directory left; an error says what is missing or damaged."""
+    """Read the result of a training; an error says what is missing or damaged."""
     evolve = _evolve_table(output)
     steps = evolve.steps
     directory = output / COORDINATOR
@@ -75,7 +73,7 @@ def read_evolved(output: Path) -> EvolvedResult:
 
 
 def _evolve_table(output: Path) -> EvolveTable:
-    """The table of the recipe that says how it was searched."""
+    """Read the table `evolve` of the recipe."""
     advice = "name the directory of a training by `podium lab evolve`"
     path = output / RECIPE_FILE
     document = read_json(path, advice)

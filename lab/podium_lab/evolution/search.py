@@ -60,18 +60,15 @@ class SeparableCma:
 
     @property
     def found(self) -> Vector:
-        """The current mean."""
         mean: Vector = self._optimiser.mean.copy()
         return mean
 
     def ask(self) -> list[Vector]:
-        """Draw the candidates of the next generation."""
         self._candidates = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
         self.sigma = _spread(self._candidates, self._optimiser.mean)
         return self._candidates
 
     def tell(self, rewards: Sequence[float]) -> None:
-        """Report the candidates' rewards, in their order; more is better."""
         losses = [-reward for reward in rewards]  # it looks for the least
         self._optimiser.tell(list(zip(self._candidates, losses, strict=True)))
 
@@ -90,13 +87,12 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
-        """How many numbers are free."""
         if self.directions is None:
             return self.described.size
         return self.described.size_with(len(self.directions))
 
     def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The coordinator's parameters that these numbers stand for."""
+        """Return the coordinator's parameters for these numbers."""
         if self.directions is None:
             return chosen
         scales = sum(self.described.ranks)
@@ -104,13 +100,12 @@ class SearchSpace:
         return np.concatenate([chosen[:scales], head.ravel()])
 
     def save(self, directory: Path) -> None:
-        """Keep the directions, where there are any."""
         if self.directions is not None:
             np.save(directory / FILE, self.directions, allow_pickle=False)
 
 
 def read_space(described: Description, count: int, directory: Path) -> SearchSpace:
-    """What was kept in that directory, for a coordinator whose search has so many directions."""
+    """Read the kept directions."""
     path = directory / FILE
     found = read_floats(path, ANEW)
     expected = (count, described.width)
@@ -151,28 +146,21 @@ class Search(Protocol):
     """Proposes candidates and takes their rewards."""
 
     @property
-    def found(self) -> Vector:
-        """The best that is known."""
-        ...
+    def found(self) -> Vector: ...
 
     @property
     def sigma(self) -> float:
-        """How far the last candidates lie from their middle, in each parameter."""
+        """Return the standard deviation of the last candidates in each parameter."""
         ...
 
-    def ask(self) -> list[Vector]:
-        """Return the candidates of the next step."""
-        ...
+    def ask(self) -> list[Vector]: ...
 
-    def tell(self, rewards: Sequence[float]) -> None:
-        """Take the rewards of these candidates, in their order; more is better."""
-        ...
+    def tell(self, rewards: Sequence[float]) -> None: ...
 
 
 def start_search(
     method: Method, start: Vector, *, sigma: float, population: int, seed: int
 ) -> Search:
-    """A search that begins at `start` and first looks about `sigma` far around it."""
     made = SeparableCma if method == "cma-es" else _AtRandom
     return made(start, sigma, population, seed)
 

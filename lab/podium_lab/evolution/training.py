@@ -107,7 +107,7 @@ async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | 
 async def _describe(
     recipe: Recipe, evolve: EvolveTable, workers: WorkerSet, reader: HiddenReader
 ) -> Description:
-    """Return what the coordinator is to be, all but its numbers."""
+    """Return the coordinator's description, without its numbers."""
     shape = await reader.shape(evolve.matrices)
     names = tuple(worker.profile.name for worker in workers.workers)
     return Description(
@@ -175,19 +175,17 @@ class _Evolution:
 
     @property
     def step(self) -> int:
-        """How many steps are done."""
         return len(self._rewards)
 
     @property
     def coordinator(self) -> Coordinator:
-        """The best coordinator so far."""
         return self._made(self._search.found)
 
     def _made(self, chosen: NDArray[np.float64]) -> Coordinator:
         return self._blank.with_parameters(self._space.parameters(chosen))
 
     def resume(self, begun: Checkpoint) -> None:
-        """Restore the search by giving it all rewards of the checkpoint again."""
+        """Restore the search by replaying the checkpoint's rewards."""
         was = Coordinator.load(begun.path / COORDINATOR)
         before, now = was.described, self._blank.described
         names = [item.name for item in fields(before)]
@@ -206,7 +204,7 @@ class _Evolution:
             )
 
     async def run(self, tasks: Sequence[Task]) -> bool:
-        """Go on to the last step; False where the recipe's minutes were over before."""
+        """Continue to the last step; return False if the recipe's minutes were over before."""
         minutes, size = self._recipe.run.minutes, self._evolve.questions
         while self.step < self._evolve.steps:
             await self._one_step(tasks[self.step * size : (self.step + 1) * size])
@@ -236,7 +234,7 @@ class _Evolution:
         tasks: Sequence[Task],
         seed: Sequence[int] | None = None,
     ) -> list[list[Trial]]:
-        """Run each coordinator. Where no matrix is scaled, all share what was read."""
+        """Run each coordinator; without scaled matrices, all share the hidden states."""
         shared, matrices = CachedReader(self._reader), self._evolve.matrices
         candidates = [
             (one, CachedReader(self._reader.with_scales(matrices, one.scales)))
@@ -251,7 +249,7 @@ class _Evolution:
         self._rewards.append(list(rewards))
 
     def _keep(self) -> None:
-        """Write the checkpoint of the step, and drop the oldest one too many."""
+        """Write the checkpoint of the step, and delete the oldest."""
         checkpoints = self._recipe.output / DIRECTORY
         with replace_directory(checkpoints / f"checkpoint-{self.step}") as draft:
             self.coordinator.save(draft / COORDINATOR)

@@ -102,7 +102,6 @@ class TurnDiagnostics:
 def diagnose_trials(
     trials: Sequence[Trial], *, best: float | None = None, sigma: float | None = None
 ) -> TurnDiagnostics:
-    """Return what these runs show."""
     if not trials:
         raise UsageError("there are no runs to look at; give at least one")
     graded = [trial for trial in trials if not trial.fault]
@@ -158,13 +157,13 @@ class CachedReader:
         self._read: dict[str, asyncio.Task[Vector]] = {}
 
     async def read(self, transcript: str) -> Vector:
-        """Return the hidden state, kept or read now."""
+        """Return the hidden state, cached or read now."""
         if transcript not in self._read:
             self._read[transcript] = asyncio.ensure_future(self._reader.read(transcript))
         return await self._read[transcript]
 
     async def states(self) -> list[Vector]:
-        """Return everything that was read, in its first order."""
+        """Return all hidden states, in the order of reading."""
         return await asyncio.gather(*self._read.values())
 
 
