@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -32,60 +31,47 @@ from podium.engine import CallPolicy, Execution, RunContext
 from podium.engine.runner import Runner
 from podium.workers.scripted import ScriptedWorker
 
-LONGEST_WAIT_SECONDS: Final = 120.0
-"""Timeout for one line from the peer, whose first start compiles all that it imports."""
-
 TRACING_PREFIXES: Final = ("LANGSMITH_", "LANGCHAIN_")
 """Variables that would make LangGraph send traces."""
 
 
 class PeerProcess:
-    """A contestant in a process of its own, which times one block at a time."""
+    """A contestant in a process with another Python, which times one block for each line."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, python: Path, script: str) -> None:
         self.name = name
-        self._process = process
+        settings = {k: v for k, v in os.environ.items() if not k.startswith(TRACING_PREFIXES)}
+        self._process = subprocess.Popen(  # noqa: S603 -- a peer's Python
+            (python, "-I", Path(__file__).parent / "peers" / script),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=settings,
+        )
+        self.version = self._next_line()["version"]
 
     async def block(self) -> float:
         assert self._process.stdin is not None, "the process was started with a pipe"
-        self._process.stdin.write(b"\n")
-        return float((await self.next_line())["microseconds"])
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._next_line()["microseconds"])
 
-    async def next_line(self) -> dict[str, Any]:
+    def _next_line(self) -> dict[str, Any]:
         assert self._process.stdout is not None, "the process was started with a pipe"
         try:
-            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
-                line = await self._process.stdout.readline()
-            message: dict[str, Any] = json.loads(line)
-        except (TimeoutError, ValueError) as error:
+            message: dict[str, Any] = json.loads(self._process.stdout.readline())
+        except ValueError as error:
+            self.close()
             raise ConfigError(
                 f"the script for {self.name} gave no figures (its output is above); delete its "
-                f"environment to have it made anew, or leave the peers out with --no-peers"
+                f"environment to have it made again, or leave the peers out with --no-peers"
             ) from error
         return message
 
-
-@asynccontextmanager
-async def peer_process(name: str, python: Path, script: str) -> AsyncIterator[PeerProcess]:
-    """Start a script of `peers/` with that Python, isolated from ours, and end it afterwards."""
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(TRACING_PREFIXES)
-    }
-    with resources.as_file(resources.files("benchmarks") / "peers" / script) as path:
-        process = await asyncio.create_subprocess_exec(
-            str(python),
-            "-I",
-            str(path),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment,
-        )
-        try:
-            yield PeerProcess(name, process)
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
+    def close(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.communicate()
 
 
 BRANCH_SECONDS: Final = 0.3
@@ -260,15 +246,16 @@ async def measure_engine(
         engine(watched=True),
         runner(),
     ]
-    langgraph_version = None
-    async with AsyncExitStack() as stack:
-        if peers:
-            python = await prepare(LANGGRAPH, on_progress, install)
-            peer = await stack.enter_async_context(
-                peer_process("langgraph", python, "langgraph_chain.py")
-            )
-            langgraph_version = (await peer.next_line())["version"]
-            contestants.append(peer)
+    peer = None
+    if peers:
+        python = await prepare(LANGGRAPH, on_progress, install)
+        peer = PeerProcess("langgraph", python, "langgraph_chain.py")
+        contestants.append(peer)
+    try:
         on_progress(f"measuring {repeat} blocks of each, in turns …")
         timings = await run_interleaved(contestants, repeat)
-    return engine_figures(timings, await join_makespan(), langgraph_version, repeat)
+    finally:
+        if peer is not None:
+            peer.close()
+    version = peer.version if peer is not None else None
+    return engine_figures(timings, await join_makespan(), version, repeat)

@@ -12,17 +12,15 @@ import ctypes
 import gc
 import json
 import os
-import sqlite3
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi import FastAPI
 
@@ -51,16 +49,12 @@ MIN_GROWTH_BYTES: Final = 4 * MIB
 MIN_GROWTH_OBJECTS: Final = 1_000
 """Less than that in all is no growth, whatever its slope."""
 
-STEADY: Final = ("files", "tasks", "threads", "connections", "locks", "wal_bytes")
+STEADY: Final = ("files", "tasks", "threads")
 """Counts that must not be larger at the end than at the beginning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauge:
-    """What the process holds after so many runs.
-
-    `connections` are open files of the databases, `locks` databases that cannot be written to now.
-    """
+class Gauge(NamedTuple):
+    """What the process holds after so many runs. `files` are open files and connections."""
 
     runs: int
     bytes: int
@@ -68,62 +62,23 @@ class Gauge:
     files: int
     tasks: int
     threads: int
-    connections: int
-    locks: int
-    wal_bytes: int
 
 
-def read_gauge(runs: int, databases: Sequence[Path]) -> Gauge:
+def read_gauge(runs: int) -> Gauge:
     """Read all counts now, on the event loop."""
     gc.collect()
     trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-    files = _open_files()
-    names = tuple(str(database) for database in databases)
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return Gauge(
         runs=runs,
-        bytes=_resident_bytes(),
+        bytes=pages * os.sysconf("SC_PAGESIZE"),
         objects=len(gc.get_objects()),
-        files=len(files),
+        files=len(os.listdir("/proc/self/fd")),
         tasks=len(asyncio.all_tasks()),
         threads=threading.active_count(),
-        connections=sum(file.startswith(names) for file in files),
-        locks=sum(map(_is_locked, databases)),
-        wal_bytes=sum(map(_wal_bytes, databases)),
     )
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")
-
-
-def _open_files() -> list[str]:
-    found = []
-    for entry in os.scandir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(entry.path))
-        except FileNotFoundError:  # the directory that is being read, which is closed by now
-            continue
-    return found
-
-
-def _is_locked(database: Path) -> bool:
-    connection = sqlite3.connect(database, timeout=0, isolation_level=None)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-    except sqlite3.OperationalError:
-        return True
-    finally:
-        connection.close()
-    return False
-
-
-def _wal_bytes(database: Path) -> int:
-    log = database.with_name(f"{database.name}-wal")
-    return log.stat().st_size if log.exists() else 0
 
 
 def slope(gauges: Sequence[Gauge], name: str) -> float:
@@ -162,7 +117,6 @@ SLICES: Final = 20
 WARM_SHARE: Final = 0.25
 """Growth is judged after this share of the runs."""
 
-DATABASES: Final = ("library.db", "journal.db", "server.db")
 ANSWER: Final = "It holds."
 PATH: Final = "/v1/chat/completions"
 
@@ -207,15 +161,12 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
 
 
 class Soak:
-    """The library and the application, open in this process; made by `opened`."""
+    """The library, its journal alone and the application, open in this process."""
 
-    def __init__(
-        self, library: AsyncPodium, journal_only: AsyncPodium, app: FastAPI, directory: Path
-    ) -> None:
+    def __init__(self, library: AsyncPodium, journal_only: AsyncPodium, app: FastAPI) -> None:
         self._library = library
         self._journal_only = journal_only
         self._app = app
-        self._databases = [directory / name for name in DATABASES]
         self.done = 0
         self.lost = 0
         self.seconds = 0.0
@@ -236,7 +187,7 @@ class Soak:
             await stack.enter_async_context(AsyncPodium([_worker()], conductor, store=store))
             for store in (buffered, directory / "journal.db")
         ]
-        return cls(library, journal_only, app, directory)
+        return cls(library, journal_only, app)
 
     async def slice(self, runs: int) -> Gauge:
         """Run `runs` more questions, delete them, and read the gauge."""
@@ -251,7 +202,7 @@ class Soak:
         )
         for store in stores:
             await store.delete_before(timestamp())
-        return read_gauge(self.done, self._databases)
+        return read_gauge(self.done)
 
     async def _one(self, number: int) -> None:
         turn, streams = number % 20, number % 2 == 1

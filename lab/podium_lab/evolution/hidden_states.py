@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from podium.core.errors import ConfigError, StoreError, WorkerCrashed, install_command
 from podium.core.pool import WorkerProfile
@@ -55,18 +56,6 @@ class ReaderShape(NamedTuple):
 
     width: int
     ranks: tuple[int, ...]
-
-
-class ScaledReader(Protocol):
-    """A reader with scaled singular values."""
-
-    profile: WorkerProfile
-
-    async def read(self, text: str) -> Vector:
-        """Return the hidden state of the chosen token."""
-        ...
-
-    async def load(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,11 +113,8 @@ class HiddenReader:
         self._position = TOKEN_OFFSETS[token]
         self._model = shared_hidden_state_model(ModelName(base, dtype, device))
         self._model.acquire()
+        self._scaling: SingularScaling | None = None
         self._closed = False
-
-    async def read(self, text: str) -> Vector:
-        """Return the chosen token's hidden state after the last layer."""
-        return await self._read(text, None)
 
     async def load(self) -> None:
         try:
@@ -142,13 +128,13 @@ class HiddenReader:
         ranks = tuple(min(matrix(model, name).shape) for name in matrices)
         return ReaderShape(model.config.hidden_size, ranks)
 
-    def with_scales(self, matrices: Sequence[str], scales: Sequence[Vector]) -> ScaledReader:
-        """Return a reader over the same model with scaled singular values."""
-        return (
-            _ScaledReader(self, SingularScaling(tuple(matrices), tuple(scales)))
-            if matrices
-            else self
-        )
+    def with_scales(self, matrices: Sequence[str], scales: Sequence[Vector]) -> HiddenReader:
+        """Return a reader over the same model with scaled singular values; close only this one."""
+        if not matrices:
+            return self
+        scaled = copy(self)
+        scaled._scaling = SingularScaling(tuple(matrices), tuple(scales))
+        return scaled
 
     async def close(self) -> None:
         """Release the model; it is unloaded when no reader uses it."""
@@ -156,7 +142,8 @@ class HiddenReader:
             self._closed = True
             await self._model.release()
 
-    async def _read(self, text: str, scaling: SingularScaling | None) -> Vector:
+    async def read(self, text: str) -> Vector:
+        """Return the chosen token's hidden state after the last layer."""
         loaded = await self._model.ready()
         tokens = loaded.encode_text(text)
         if not tokens:
@@ -165,20 +152,9 @@ class HiddenReader:
         if len(tokens) > longest:
             tokens = tokens[: longest // 2] + tokens[-(longest // 2) :]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
-        self._model.submit(TextRequest(tokens, min(self._position, len(tokens)), scaling, future))
+        position = min(self._position, len(tokens))
+        self._model.submit(TextRequest(tokens, position, self._scaling, future))
         return await future
-
-
-class _ScaledReader:
-    def __init__(self, reader: HiddenReader, scaling: SingularScaling) -> None:
-        self.profile = reader.profile
-        self.load = reader.load
-        self._reader = reader
-        self._scaling = scaling
-
-    async def read(self, text: str) -> Vector:
-        """Return the hidden state of the chosen token."""
-        return await self._reader._read(text, self._scaling)
 
 
 class _LoadedReader:
