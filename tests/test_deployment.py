@@ -201,8 +201,8 @@ def test_the_load_balancer_checks_readiness_and_lists_every_replica() -> None:
     assert "/readyz" in [getattr(route, "path", "") for route in router.routes]
     assert "retry-on conn-failure\n" in text, "what was received is not sent again"
     named = re.findall(r'server (podium-\d) "\$\{(\w+)\}"', text)
-    told = replicas()["balancer"]["environment"]
-    assert [told[variable] for _, variable in named] == [f"{name}:7755" for name, _ in named]
+    response = replicas()["balancer"]["environment"]
+    assert [response[variable] for _, variable in named] == [f"{name}:7755" for name, _ in named]
     assert {name for name, _ in named} == {name for name in replicas() if "podium" in name}
 
 

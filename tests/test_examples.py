@@ -51,10 +51,10 @@ def test_the_training_on_own_tasks_is_estimated_without_a_key(
     for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(key, raising=False)
     assert train("--dry-run", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["missing"] == []
-    assert told["estimate"]["rollouts"] == 60 * 8 * 16
-    assert told["estimate"]["usd"] > 0
+    output = json.loads(capsys.readouterr().out)
+    assert output["missing"] == []
+    assert output["estimate"]["rollouts"] == 60 * 8 * 16
+    assert output["estimate"]["usd"] > 0
 
 
 def over_the_pool(conductor: Path) -> Settings:

@@ -398,12 +398,12 @@ def test_guardrails_of_the_configuration_hold_on_the_command_line(
     pool.write_text(f'[[guardrail]]\nkind = "redact"\nname = "privacy"\n\n{text}', "utf-8")
     ended = podium("ask", "--pool", str(pool), "Who is ada@example.com?")
     assert ended.code == 0
-    told = "guardrail privacy redacted the question: 1 × e-mail"
-    assert ended.out.splitlines()[0] == told
+    result = "guardrail privacy redacted the question: 1 × e-mail"
+    assert ended.out.splitlines()[0] == result
     run_id = podium("runs", "list", "--json").json[0]["run_id"]
     shown = podium("runs", "show", run_id).out
     assert "question: Who is [e-mail 1]?" in shown
-    assert told in shown
+    assert result in shown
     assert "ada@example.com" not in podium("runs", "export", run_id).out
     blocking = pool.read_text("utf-8").replace(
         'kind = "redact"', 'kind = "redact"\naction = "block"'

@@ -30,9 +30,9 @@ def test_keys_that_are_made_and_revoked_are_on_record_without_their_tokens(podiu
     assert created["actor"].startswith("user:")
     assert created["subject"] == revoked["subject"]
     assert token not in ended.out
-    told = podium("audit", "list").out.splitlines()
-    assert len(told) == 2
-    assert f"key revoked {revoked['subject']} (name Ada)" in told[0]
+    output = podium("audit", "list").out.splitlines()
+    assert len(output) == 2
+    assert f"key revoked {revoked['subject']} (name Ada)" in output[0]
     assert (
         podium("audit", "list", "--actor", "nobody").complaint
         == "the audit log has no matching entries"

@@ -174,9 +174,9 @@ def test_the_doctor_lists_the_sandbox_layers(
         return IsolationLayer("mounts", "not allowed here"), IsolationLayer("network", None)
 
     monkeypatch.setattr("podium.workers.sandbox.isolation_layers", walls)
-    told = podium("doctor").out
-    assert "graded without mounts in the sandbox: not allowed here" in told
-    assert "the wall network" not in told
+    output = podium("doctor").out
+    assert "graded without mounts in the sandbox: not allowed here" in output
+    assert "the wall network" not in output
     assert podium("doctor", "--json").json["sandbox"] == [
         {"name": "mounts", "is_active": False, "missing": "not allowed here"},
         {"name": "network", "is_active": True, "missing": None},

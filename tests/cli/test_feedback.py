@@ -64,9 +64,9 @@ def test_the_answer_that_would_have_been_right_is_shown_with_the_run(
     given = podium("runs", "feedback", asked, "0", "--comment", "Off by one.", "--answer", "43")
     assert given.out == f"{asked}: {said}\n"
     assert f"\nfeedback: {said}\n" in podium("runs", "show", asked).out
-    told = podium("runs", "feedback", asked, "--json").json
-    assert (told["score"], told["answer"], "task" in told) == (0, "43", False)
-    assert podium("runs", "show", asked, "--json").json["feedback"] == told
+    document = podium("runs", "feedback", asked, "--json").json
+    assert (document["score"], document["answer"], "task" in document) == (0, "43", False)
+    assert podium("runs", "show", asked, "--json").json["feedback"] == document
 
 
 def test_no_more_is_kept_of_a_persons_words_than_by_the_api(podium: Podium, asked: str) -> None:

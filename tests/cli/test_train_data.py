@@ -57,8 +57,10 @@ def test_one_command_makes_data_for_router_and_conductor_of_judged_runs(
 def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: MakePool) -> None:
     bad = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", "Why?").json["run_id"]
     podium("runs", "feedback", bad, "0")
-    told = podium("train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "t.jsonl", "--json")
-    assert told.json == {
+    result = podium(
+        "train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "t.jsonl", "--json"
+    )
+    assert result.json == {
         "written": {
             "outcomes": {"file": "log.jsonl", "lines": 2},
             "tasks": {"file": "t.jsonl", "lines": 1},

@@ -159,11 +159,11 @@ def train(directory: Path, base: Path) -> None:
 def launch(directory: Path, rank: int, port: int) -> subprocess.Popen[str]:
     """Start accelerate on one of two machines, both of which are this one."""
     config = REPOSITORY / "deploy" / "accelerate" / "two-machines.yaml"
-    told = ("--config_file", config, "--num_processes", "2")
+    values = ("--config_file", config, "--num_processes", "2")
     where = ("--main_process_port", str(port), "--machine_rank", str(rank))
     work = (ONE_OF_TWO, directory / "commands.json")
     return subprocess.Popen(
-        [sys.executable, "-m", "accelerate.commands.launch", *told, *where, *work],
+        [sys.executable, "-m", "accelerate.commands.launch", *values, *where, *work],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(REPOSITORY / name) for name in ("src", "tests")),

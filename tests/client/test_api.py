@@ -465,15 +465,15 @@ async def test_settings_that_cannot_be_used_open_no_store(
 async def test_a_watcher_that_fails_costs_a_warning_and_not_the_run(
     store: RunStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
 
     def fail(event: Event) -> None:
-        told.append(event)
+        events.append(event)
         raise ValueError("no room on the page")
 
     async with AsyncPodium(workers(), FixedConductor(JOIN), store=store) as podium:
         run = await podium.ask("why?", emit=fail)
-    assert (run.status, len(told)) == ("answered", 1)
+    assert (run.status, len(events)) == ("answered", 1)
     assert await store.load("last") == run
     [record] = caplog.records
     assert record.getMessage() == (
@@ -482,17 +482,17 @@ async def test_a_watcher_that_fails_costs_a_warning_and_not_the_run(
 
 
 async def test_a_stream_reaches_a_second_listener_and_survives_its_failure() -> None:
-    told: list[Event] = []
+    reported: list[Event] = []
 
     def watch(event: Event) -> None:
-        told.append(event)
+        reported.append(event)
         if isinstance(event, StepDelta):
             raise ValueError("words")
 
     async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
         events = [event async for event in podium.stream("why?", emit=watch)]
-    assert told == events[: len(told)]
-    assert isinstance(told[-1], StepDelta)
+    assert reported == events[: len(reported)]
+    assert isinstance(reported[-1], StepDelta)
     assert isinstance(events[-1], RunDone)
 
 

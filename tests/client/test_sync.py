@@ -117,9 +117,9 @@ def test_a_resumed_run_can_be_watched_and_streamed(podium: Podium) -> None:
 
 
 def test_a_stream_reaches_a_second_listener(podium: Podium) -> None:
-    told: list[Event] = []
-    assert list(podium.stream("why?", emit=told.append)) == told
-    assert isinstance(told[-1], RunDone)
+    events: list[Event] = []
+    assert list(podium.stream("why?", emit=events.append)) == events
+    assert isinstance(events[-1], RunDone)
 
 
 def test_a_closed_podium_refuses_everything_but_to_be_closed_again(podium: Podium) -> None:

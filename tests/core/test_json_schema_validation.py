@@ -119,9 +119,9 @@ def test_an_invalid_schema_names_the_location(schema: dict[str, Any], path: str)
     ],
 )
 def test_an_unquoted_mismatch_repeats_nothing_of_the_text(text: str, problem: str) -> None:
-    told = find_mismatch_unquoted(text, PERSON) or ""
-    assert told.startswith(problem)
-    assert "SECRET" not in told
+    result = find_mismatch_unquoted(text, PERSON) or ""
+    assert result.startswith(problem)
+    assert "SECRET" not in result
 
 
 def test_an_unquoted_mismatch_hides_property_names_of_the_text() -> None:

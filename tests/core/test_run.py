@@ -135,8 +135,8 @@ def test_an_answer_that_is_not_its_steps_reply_word_for_word_ended_as_the_reply_
 
 
 def test_an_answer_that_broke_off_while_streaming_was_cut_off() -> None:
-    told = replace(step(1), status="failed", reply="half")
-    broken = replace(run(step(0, CALL), told), status="partial", answer="half")
+    result = replace(step(1), status="failed", reply="half")
+    broken = replace(run(step(0, CALL), result), status="partial", answer="half")
     assert (broken.final_finish, broken.final_stop_sequence) == ("length", "")
 
 

@@ -296,31 +296,31 @@ async def test_counts_that_cannot_be_are_neither_believed_nor_charged() -> None:
 
 async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> None:
     calls, _ = make_calls()
-    told: list[int] = []
+    result: list[int] = []
     worker = FaultyWorker(
         ScriptedWorker("w", ["never told", "the answer"]), Faults(endless=1.0), seed=1
     )
     with pytest.raises(BadReply, match=r"w streamed more than 42,000 characters"):
         await calls.make(
-            worker, replace(ASK, max_tokens=1000), lambda delta: told.append(len(delta.text))
+            worker, replace(ASK, max_tokens=1000), lambda delta: result.append(len(delta.text))
         )
     assert len(calls.attempts) == 4
-    assert len(told) == 4 * 2, "what came before is told, and no more"
+    assert len(result) == 4 * 2, "what came before is told, and no more"
 
 
 async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it() -> None:
     calls, _ = make_calls()
     worker = FaultyWorker(ScriptedWorker("w", "never told"), Faults(endless=1.0))
-    told = 0
+    result = 0
 
     def hear(delta: Delta) -> None:
-        nonlocal told
-        told += len(delta.text)
+        nonlocal result
+        result += len(delta.text)
 
     with pytest.raises(BadReply, match=r"w streamed more than 2,000,000 characters"):
         await calls.make(worker, ASK, hear)
     assert len(calls.attempts) == 1
-    assert told <= 2_000_000
+    assert result <= 2_000_000
 
 
 class Shared:

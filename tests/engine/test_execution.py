@@ -182,8 +182,8 @@ async def test_retries_wait_and_are_emitted() -> None:
     execution = await stage.carry_out(workflow(()), Actor("a", lambda _: next(outcomes)))
     assert execution.records[0].reply == "up"
     assert stage.slept == [0.5, 1.0]
-    told = [event for event in stage.events if isinstance(event, StepRetried)]
-    assert [(event.error, event.wait_seconds) for event in told] == [("down", 0.5), ("down", 1.0)]
+    events = [event for event in stage.events if isinstance(event, StepRetried)]
+    assert [(event.error, event.wait_seconds) for event in events] == [("down", 0.5), ("down", 1.0)]
 
 
 async def test_a_spent_budget_skips_what_is_left_and_is_remembered() -> None:

@@ -101,14 +101,14 @@ async def performed(
 
     async def one(number: int) -> Run:
         async with places:
-            told: list[str] = []
+            lines: list[str] = []
 
             def hear(event: Event) -> None:
                 if isinstance(event, StepDelta):
-                    told.append(event.text)
+                    lines.append(event.text)
 
             run = await runner.run(f"question {number}", options=options, emit=hear, stream=stream)
-            text = "".join(told)
+            text = "".join(lines)
             assert text == (run.steps[-1].reply if stream else ""), "what was told is on record"
             assert text in ("", run.answer), "what was told stands"
             assert text or not stream or run.status != "answered"

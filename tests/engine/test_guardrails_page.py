@@ -22,8 +22,8 @@ def blocks(language: str) -> list[str]:
 def test_the_example_prints_what_stands_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = blocks("python")
     exec(compile(example, "guardrails.md", "exec"), {"__name__": "page"})
-    told = re.findall(r"print\(.*\)  # (.*)$", example, re.M)
-    assert capsys.readouterr().out.splitlines() == told
+    result = re.findall(r"print\(.*\)  # (.*)$", example, re.M)
+    assert capsys.readouterr().out.splitlines() == result
 
 
 def test_the_tables_are_ones_that_a_file_may_have() -> None:

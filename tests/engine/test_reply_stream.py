@@ -55,10 +55,10 @@ def test_a_long_repetition_is_held_back_in_no_time() -> None:
 @given(st.lists(st.text("ab ", max_size=4), max_size=6), st.lists(st.text("ab ", max_size=4)))
 def test_the_sent_text_is_always_a_prefix_of_the_whole(before: list[str], after: list[str]) -> None:
     words = ResumableText()
-    told = hear(words, *before)
+    result = hear(words, *before)
     words.break_off()
-    told += hear(words, *after)
+    result += hear(words, *after)
     whole = words.whole("".join(after))
-    assert whole.startswith(told)
-    assert told == words.sent
-    assert told.startswith("".join(before))
+    assert whole.startswith(result)
+    assert result == words.sent
+    assert result.startswith("".join(before))

@@ -91,8 +91,8 @@ def test_a_tools_result_is_never_without_its_call() -> None:
 
 def test_a_step_keeps_its_own_turns_whatever_they_take() -> None:
     turns = used("1")
-    told = asked(profile("tools", window=60), user(WORDS), turns=turns, tools=(LOOK,))
-    assert told == (user("prompt"), *turns)
+    messages = asked(profile("tools", window=60), user(WORDS), turns=turns, tools=(LOOK,))
+    assert messages == (user("prompt"), *turns)
 
 
 @given(
@@ -106,14 +106,14 @@ def test_the_sent_conversation_fits_and_is_its_end(roles: list[str], window: int
             history += used(str(place))
         else:
             history.append(Message(role, (Text(f"{place} {WORDS}"),)))  # type: ignore[arg-type]
-    told = asked(profile("tools", window=window), *history, tools=(LOOK,))[:-1]
-    said = [message for message in told if message.role != "system"]
+    messages = asked(profile("tools", window=window), *history, tools=(LOOK,))[:-1]
+    said = [message for message in messages if message.role != "system"]
     before = [message for message in history if message.role != "system"]
     assert said == before[len(before) - len(said) :]
-    assert [m for m in told if m.role == "system"] == [m for m in history if m.role == "system"]
+    assert [m for m in messages if m.role == "system"] == [m for m in history if m.role == "system"]
     if said:
         assert said[0].role == "user" or said == before
-        assert estimate_input_tokens(Request(told)) <= window
+        assert estimate_input_tokens(Request(messages)) <= window
 
 
 def test_thinking_goes_only_to_the_model_that_did_it() -> None:
@@ -134,11 +134,11 @@ def test_without_vision_an_image_becomes_a_note() -> None:
 def test_without_tools_earlier_calls_become_text() -> None:
     call, result = used("1")
     failed = Message("tool", (ToolResult("1", "no such page", is_error=True),))
-    told = asked(profile(), user("look"), call, result, failed)
-    assert [message.role for message in told] == ["user", "assistant", "user", "user", "user"]
-    assert told[1].text == "[called the tool look with {}]"
-    assert told[2].text == f"[the tool look answered: {WORDS}]"
-    assert told[3].text == "[the tool look failed: no such page]"
+    messages = asked(profile(), user("look"), call, result, failed)
+    assert [message.role for message in messages] == ["user", "assistant", "user", "user", "user"]
+    assert messages[1].text == "[called the tool look with {}]"
+    assert messages[2].text == f"[the tool look answered: {WORDS}]"
+    assert messages[3].text == "[the tool look failed: no such page]"
 
 
 def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
@@ -158,8 +158,8 @@ def test_tools_not_to_be_called_are_offered_to_the_final_step_only() -> None:
 def test_images_of_tools_go_to_workers_with_vision() -> None:
     for where in ({"turns": shown("1")}, {}):
         history = () if where else shown("1")
-        told = asked(profile("vision", "tools"), *history, tools=(LOOK,), **where)
-        assert shown("1")[1] in told
+        messages = asked(profile("vision", "tools"), *history, tools=(LOOK,), **where)
+        assert shown("1")[1] in messages
 
 
 def test_without_vision_a_tools_image_becomes_a_note() -> None:
@@ -170,5 +170,5 @@ def test_without_vision_a_tools_image_becomes_a_note() -> None:
 def test_without_tools_a_tools_image_stays_beside_its_text() -> None:
     words = Text("[the tool look answered: a cat]")
     assert asked(profile("vision"), turns=shown("1"))[-1] == Message("user", (words, PICTURE))
-    (told,) = asked(profile(), turns=shown("1"))[-1].parts
-    assert told == Text("[the tool look answered: a cat\n[an image that you cannot see]]")
+    (result,) = asked(profile(), turns=shown("1"))[-1].parts
+    assert result == Text("[the tool look answered: a cat\n[an image that you cannot see]]")

@@ -149,8 +149,8 @@ async def test_a_streamed_reply_is_sent_once_it_fits_its_schema() -> None:
     actor = Streaming("a", lambda _: left.pop(0), can=("json",))
     events: list[Event] = []
     await runner(ALONE, actor).run("why?", options=JSON, emit=events.append, stream=True)
-    told = [(e.text, e.thinking) for e in events if isinstance(e, StepDelta)]
-    assert told == [("hm", True), ("hm", True), ('{"n": 1}', False)]
+    reported = [(e.text, e.thinking) for e in events if isinstance(e, StepDelta)]
+    assert reported == [("hm", True), ("hm", True), ('{"n": 1}', False)]
 
 
 async def test_only_the_final_step_must_fit_the_schema() -> None:

@@ -53,8 +53,8 @@ def test_each_result_goes_to_the_step_that_called_and_to_no_other() -> None:
 
 def test_the_results_of_one_turn_are_one_message_in_the_order_of_its_calls() -> None:
     turns = (calling(ONE, TWO), Message("tool", (ToolResult("2", "two"),)))
-    (_, told) = with_answers(turns, {"1": ToolResult("1", "one")})
-    assert told == Message("tool", (ToolResult("1", "one"), ToolResult("2", "two")))
+    (_, result) = with_answers(turns, {"1": ToolResult("1", "one")})
+    assert result == Message("tool", (ToolResult("1", "one"), ToolResult("2", "two")))
 
 
 def test_a_result_finds_its_step_in_a_nested_run() -> None:

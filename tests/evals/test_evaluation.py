@@ -116,7 +116,7 @@ async def test_progress_and_run_callbacks_are_called_for_each_task() -> None:
         [case_of("a?", "a", [worker]), case_of("c?", "c", [worker])],
         seed=0,
         concurrency=1,
-        on_progress=lambda *told: seen.append(told),
+        on_progress=lambda *result: seen.append(result),
         on_sample=lambda name, sample, run: kept.append((name, sample.task, run.answer)),
     )
     await evaluation.row("single:ann")
@@ -181,7 +181,7 @@ async def test_what_an_earlier_sitting_measured_is_not_measured_again() -> None:
         seed=0,
         concurrency=2,
         known=lambda name: known,
-        on_progress=lambda *told: seen.append(told),
+        on_progress=lambda *result: seen.append(result),
     ).row("single:ann")
     assert worker.calls == 4
     assert [sample.right for sample in again.samples] == [True, True, False]

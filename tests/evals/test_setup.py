@@ -206,7 +206,7 @@ def test_an_ensemble_is_the_same_in_every_process(tmp_path: Path) -> None:
         'capabilities = ["tools", "vision", "sampling", "prefill"]\n',
         "utf-8",
     )
-    told = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", SAYS_WHO_IT_IS, str(pool)],
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
@@ -215,7 +215,7 @@ def test_an_ensemble_is_the_same_in_every_process(tmp_path: Path) -> None:
         ).stdout
         for seed in range(3)
     }
-    assert len(told) == 1
+    assert len(output) == 1
 
 
 async def test_another_workflow_in_the_same_file_makes_another_ensemble(
@@ -237,12 +237,12 @@ async def test_other_workers_and_other_conductors_make_another_ensemble(
     settings: Settings,
 ) -> None:
     first, *others = settings.workers
-    told = replace(first, options={**first.options, "reply": "something else"})
+    result = replace(first, options={**first.options, "reply": "something else"})
     identities = []
     for changed in (
         settings,
         settings,
-        replace(settings, workers=(told, *others)),
+        replace(settings, workers=(result, *others)),
         replace(settings, conductor=replace(settings.conductor, temperature=0.9)),
     ):
         async with open_setup(changed, {}) as setup:

@@ -77,10 +77,10 @@ def test_what_is_wrong_with_a_file_is_reported_with_its_key(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     file = written(tmp_path / "mine.toml", text)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as result:
         suite_file_for(str(file))
-    assert complaint in str(told.value)
-    assert str(told.value).startswith(str(file))
+    assert complaint in str(result.value)
+    assert str(result.value).startswith(str(file))
 
 
 def test_a_file_that_there_is_not_is_named(tmp_path: Path) -> None:

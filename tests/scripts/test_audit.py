@@ -77,7 +77,7 @@ def test_a_dependency_from_elsewhere_is_found(script: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("installed", "code", "told", "ended"),
+    ("installed", "code", "message", "ended"),
     [
         (False, 0, "", 0),
         (True, 0, "No known vulnerabilities found", 0),
@@ -93,13 +93,13 @@ def test_vulnerabilities_fail_the_audit_and_a_missing_network_does_not(
     capsys: pytest.CaptureFixture[str],
     installed: bool,
     code: int,
-    told: str,
+    message: str,
     ended: int,
 ) -> None:
     here = script["look_up"].__globals__
     monkeypatch.setitem(here, "find_spec", lambda name: object() if installed else None)
-    answer = SimpleNamespace(returncode=code, stdout="", stderr=told)
+    answer = SimpleNamespace(returncode=code, stdout="", stderr=message)
     monkeypatch.setitem(here, "subprocess", SimpleNamespace(run=lambda *_, **__: answer))
     assert script["look_up"](ROOT) == ended
-    was_skipped = not installed or "Service" in told or "audited" in told
+    was_skipped = not installed or "Service" in message or "audited" in message
     assert ("SKIPPED" in capsys.readouterr().err) == was_skipped

@@ -49,8 +49,8 @@ async def test_right_answers_are_counted(script: dict[str, Any], tmp_path: Path)
         Task(id="a", question="What is 6 * 7?", grader=is_forty_two),
         Task(id="b", question="What is 1 + 1?", grader=is_two),
     ]
-    told = await script["_measured"](load(tmp_path / "podium.toml"), "mini", tasks)
-    assert told.startswith("1 of 2 right, 1.00 steps ")
+    results = await script["_measured"](load(tmp_path / "podium.toml"), "mini", tasks)
+    assert results.startswith("1 of 2 right, 1.00 steps ")
 
 
 @pytest.mark.parametrize("escalated", [True, False])

@@ -323,11 +323,11 @@ async def test_a_call_of_a_tool_is_answered_to_the_step_that_made_it(attack: Rep
             break
         assert len({call.id for call in run.waiting_for}) == len(run.waiting_for)
         assert {call.name for call in run.waiting_for} == {"clients"}
-        told = tuple(
+        document = tuple(
             ToolResult(call.id, f"RESULT-{json.loads(call.arguments).get('whose', 'thief')}")
             for call in run.waiting_for
         )
-        run = await runner.resume(run, results=told)
+        run = await runner.resume(run, results=document)
     assert run.status == "answered"
     assert heard["reader"] == ["RESULT-reader"]
     assert "RESULT-reader" not in heard["thief"]

@@ -190,10 +190,10 @@ def calls_and_results(path: str, count: int) -> dict[str, Any]:
     if path == RESPONSES:
         call = {"type": "function_call", "name": "t", "arguments": "{}"}
         items = [{**call, "call_id": f"c{n}"} for n in numbers]
-        told = [
+        values = [
             {"type": "function_call_output", "call_id": f"c{n}", "output": "y"} for n in numbers
         ]
-        return {"model": "solver", "input": items + told}
+        return {"model": "solver", "input": items + values}
     messages: list[dict[str, Any]] = [WHY]
     for n in numbers:
         if path == CHAT:

@@ -65,11 +65,11 @@ async def test_a_stream_sends_text_as_it_comes_and_ends_with_usage() -> None:
     async with serving(application([ScriptedWorker("solo", "forty two")])) as served:
         response = await served.ask(model="podium-ultra", stream=True)
         plain = await served.ask(model="solo", stream=True)
-    told = lines(response.content)
+    events = lines(response.content)
     assert response.headers["content-type"].startswith("text/event-stream")
-    assert told[0] == ["begin", response.headers["x-podium-run"]]
-    assert told[1:] == [["text", "forty"], ["text", " two"], ["end", "stop", 2]]
-    assert lines(plain.content)[1:] == told[1:]
+    assert events[0] == ["begin", response.headers["x-podium-run"]]
+    assert events[1:] == [["text", "forty"], ["text", " two"], ["end", "stop", 2]]
+    assert lines(plain.content)[1:] == events[1:]
 
 
 async def test_progress_is_reported_only_where_reasoning_is_shown() -> None:

@@ -113,8 +113,10 @@ async def test_an_agents_tool_is_called_and_its_result_is_the_answer(
     assert "Let me look." in spoken(streams[-2])
     assert SAID in spoken(streams[-1])
     assert SAID in results_of(worker.requests[-1])[-1]
-    told = [message.text for message in worker.requests[-1].messages if message.role == "system"]
-    assert any(words.startswith("You are ") for words in told), "the agent's own instructions"
+    reported = [
+        message.text for message in worker.requests[-1].messages if message.role == "system"
+    ]
+    assert any(words.startswith("You are ") for words in reported), "the agent's own instructions"
 
 
 def spoken(stream: str) -> str:

@@ -76,15 +76,19 @@ def with_results(messages: list[Any], message: Any, said: str = "12:00") -> list
 def test_a_question_is_answered(house: Runtime, client: anthropic.Anthropic, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
-    told = client.messages.create(**asked(model=model))
-    assert (text_of(told), told.stop_reason, told.model) == ("Because.", "end_turn", model)
+    response = client.messages.create(**asked(model=model))
+    assert (text_of(response), response.stop_reason, response.model) == (
+        "Because.",
+        "end_turn",
+        model,
+    )
 
 
 async def test_a_question_is_answered_to_the_async_client(
     async_client: anthropic.AsyncAnthropic,
 ) -> None:
-    told = await async_client.messages.create(**asked())
-    assert text_of(told) == "solver says so"
+    response = await async_client.messages.create(**asked())
+    assert text_of(response) == "solver says so"
 
 
 def test_the_token_is_taken_as_a_bearers_too(house: Runtime) -> None:
@@ -105,14 +109,14 @@ def test_usage_sums_every_call_and_reports_the_planners_part(
     house: Runtime, client: anthropic.Anthropic
 ) -> None:
     house.plans(*TWO_STEPS)
-    told = client.messages.create(**asked()).usage.to_dict()
-    assert (told["input_tokens"], told["cache_read_input_tokens"]) == (180, 120)
-    assert told["output_tokens"] == 30
-    assert told["input_tokens_details"] == {
+    response = client.messages.create(**asked()).usage.to_dict()
+    assert (response["input_tokens"], response["cache_read_input_tokens"]) == (180, 120)
+    assert response["output_tokens"] == 30
+    assert response["input_tokens_details"] == {
         "orchestration_input_tokens": 100,
         "orchestration_input_cached_tokens": 40,
     }
-    assert told["output_tokens_details"] == {
+    assert response["output_tokens_details"] == {
         "thinking_tokens": 12,
         "orchestration_output_tokens": 10,
     }
@@ -165,11 +169,13 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
 
     house.solver.plays(scene)
     thinking = {"type": "enabled", "budget_tokens": 1024}
-    told = events_of(posted(house, stream=True, thinking=thinking).content)
-    assert told[0]["type"] == "message_start"
-    assert [each["type"] for each in told[-2:]] == ["message_delta", "message_stop"]
+    events = events_of(posted(house, stream=True, thinking=thinking).content)
+    assert events[0]["type"] == "message_start"
+    assert [each["type"] for each in events[-2:]] == ["message_delta", "message_stop"]
     thought = "".join(
-        each["delta"].get("thinking", "") for each in told if each["type"] == "content_block_delta"
+        each["delta"].get("thinking", "")
+        for each in events
+        if each["type"] == "content_block_delta"
     )
     assert "Planned 2 steps for plain, solver." in thought
     assert "Hm." in thought
@@ -177,10 +183,10 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
 
 def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> None:
     house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
-    told = events_of(posted(house, stream=True, tools=[CLOCK]).content)
-    begun = [each["content_block"] for each in told if each["type"] == "content_block_start"]
+    events = events_of(posted(house, stream=True, tools=[CLOCK]).content)
+    begun = [each["content_block"] for each in events if each["type"] == "content_block_start"]
     assert [block["type"] for block in begun] == ["text", "tool_use", "tool_use"]
-    assert told[-2]["delta"]["stop_reason"] == "tool_use"
+    assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
@@ -225,17 +231,17 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
     messages, spent, ids = list(WHY), 0, set()
     for turn in range(3):
-        told = client.messages.create(**asked(tools=[CLOCK], messages=messages))
-        used = told.usage
+        response = client.messages.create(**asked(tools=[CLOCK], messages=messages))
+        used = response.usage
         spent += used.input_tokens + (used.cache_read_input_tokens or 0) + used.output_tokens
-        ids.add(told.id)
-        messages = with_results(messages, told, f"turn {turn}")
-    assert text_of(told) == "Done."
+        ids.add(response.id)
+        messages = with_results(messages, response, f"turn {turn}")
+    assert text_of(response) == "Done."
     assert len(ids) == 3, "Claude Code takes two turns with one id for one message"
     assert len({run_of(id_) for id_ in ids}) == 1, "each turn was a run of its own"
     assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
     assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(run_of(told.id)).usage.total_tokens
+    assert spent == house.run(run_of(response.id)).usage.total_tokens
 
 
 def test_the_sdks_tool_runner_runs(house: Runtime, client: anthropic.Anthropic) -> None:
@@ -272,9 +278,9 @@ def test_another_key_gets_a_run_of_its_own(house: Runtime, client: anthropic.Ant
     first = client.messages.create(**asked(tools=[CLOCK]))
     again = asked(tools=[CLOCK], messages=with_results(WHY, first))
     with client_of(house, house.key()) as other:
-        told = other.messages.create(**again)
-    assert text_of(told) == "Late."
-    assert told.id.split("_")[1] != first.id.split("_")[1]
+        response = other.messages.create(**again)
+    assert text_of(response) == "Late."
+    assert response.id.split("_")[1] != first.id.split("_")[1]
     assert text_of(client.messages.create(**again)) == "Noon."
 
 
@@ -283,16 +289,16 @@ def test_structured_output_is_parsed(
     house: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
-    told = client.messages.parse(**asked(model=model), output_format=Sum)
-    assert told.parsed_output == Sum(steps=["2+2"], total=4)
+    response = client.messages.parse(**asked(model=model), output_format=Sum)
+    assert response.parsed_output == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
     house: Runtime, async_client: anthropic.AsyncAnthropic
 ) -> None:
     house.solver.says('{"steps": [], "total": 4}')
-    told = await async_client.messages.parse(**asked(), output_format=Sum)
-    assert told.parsed_output == Sum(steps=[], total=4)
+    response = await async_client.messages.parse(**asked(), output_format=Sum)
+    assert response.parsed_output == Sum(steps=[], total=4)
 
 
 SOURCES: Final[Any] = [
@@ -307,8 +313,8 @@ def test_images_go_to_workers_with_vision(
     house: Runtime, client: anthropic.Anthropic, model: str, source: Any
 ) -> None:
     house.seer.says("A cat.")
-    told = client.messages.create(**asked(model=model, messages=looking_at(source)))
-    assert text_of(told) == "A cat."
+    response = client.messages.create(**asked(model=model, messages=looking_at(source)))
+    assert text_of(response) == "A cat."
     parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL)
     assert [part for part in parts if isinstance(part, Image)] == [
@@ -338,18 +344,18 @@ def test_terms_reach_the_worker(house: Runtime, client: anthropic.Anthropic, mod
             system="Be kind.",
         )
     )
-    told = house.solver.requests[-1]
-    assert (told.max_tokens, told.stop, told.temperature) == (77, ("END",), 0.5)
-    assert told.effort == "high"
-    assert "Be kind." in told.text
+    sent = house.solver.requests[-1]
+    assert (sent.max_tokens, sent.stop, sent.temperature) == (77, ("END",), 0.5)
+    assert sent.effort == "high"
+    assert "Be kind." in sent.text
 
 
 def test_a_budget_for_thinking_is_an_effort(house: Runtime, client: anthropic.Anthropic) -> None:
     house.plans(*TWO_STEPS, Step("seer", "Judge.", "all"))
-    told = client.messages.with_raw_response.create(
+    response = client.messages.with_raw_response.create(
         **asked(thinking={"type": "enabled", "budget_tokens": 1024})
     )
-    run = house.run(told.headers["x-podium-run"])
+    run = house.run(response.headers["x-podium-run"])
     assert run.max_steps == 2
 
 
@@ -397,12 +403,12 @@ def test_models_are_listed_and_found(client: anthropic.Anthropic) -> None:
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     house: Runtime, client: anthropic.Anthropic
 ) -> None:
-    told = client.messages.with_raw_response.create(
+    response = client.messages.with_raw_response.create(
         **asked(), extra_headers={"X-Podium-Trace": "1"}
     )
-    run_id = told.headers["x-podium-run"]
-    assert told.http_response.json()["podium"]["run_id"] == run_id
-    assert told.parse().id == run_id.replace("run_", "msg_")
+    run_id = response.headers["x-podium-run"]
+    assert response.http_response.json()["podium"]["run_id"] == run_id
+    assert response.parse().id == run_id.replace("run_", "msg_")
     assert "podium" not in posted(house).json()
 
 

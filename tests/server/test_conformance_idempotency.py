@@ -73,13 +73,13 @@ def test_the_sdk_gets_the_same_completion_again_whole_and_as_a_stream(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     counting = Counting(house)
-    told = [
+    response = [
         sdk.chat.completions.create(model=ULTRA, messages=WHY, extra_headers=NAMED)
         for _ in range(3)
     ]
-    assert [each.choices[0].message.content for each in told] == ["answer 1"] * 3
-    assert len({each.id for each in told}) == 1
-    assert told[0].usage == told[2].usage
+    assert [each.choices[0].message.content for each in response] == ["answer 1"] * 3
+    assert len({each.id for each in response}) == 1
+    assert response[0].usage == response[2].usage
     streams = []
     for _ in range(2):
         pieces = sdk.chat.completions.create(
@@ -121,8 +121,8 @@ def test_what_is_sent_again_while_it_continues_waits_for_the_end(house: Runtime)
         sent = [threads.submit(posted, house, "/v1/messages", "at once") for _ in range(3)]
         assert counting.asked.wait(PATIENCE)
         counting.may_answer.set()
-        told = [each.result(PATIENCE) for each in sent]
-    assert {each.json()["content"][0]["text"] for each in told} == {"answer 1"}
+        values = [each.result(PATIENCE) for each in sent]
+    assert {each.json()["content"][0]["text"] for each in values} == {"answer 1"}
     assert counting.calls == 1
 
 
@@ -135,12 +135,12 @@ def test_a_run_whose_client_left_resumes_when_the_request_is_repeated(house: Run
             model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "gone"}, timeout=0.3
         )
     counting.may_answer.set()
-    told = client.chat.completions.create(
+    response = client.chat.completions.create(
         model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "gone"}
     )
     client.close()
-    run = house.run(told.id.replace("chatcmpl-", "run_"))
-    assert (run.status, run.answer) == ("answered", told.choices[0].message.content)
+    run = house.run(response.id.replace("chatcmpl-", "run_"))
+    assert (run.status, run.answer) == ("answered", response.choices[0].message.content)
     assert len(run.rounds) == 1
 
 

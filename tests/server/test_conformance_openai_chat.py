@@ -51,17 +51,17 @@ def posted(house: Runtime, **body: Any) -> httpx.Response:
 def test_a_question_is_answered(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
-    told = sdk.chat.completions.create(model=model, messages=WHY)
-    assert told.choices[0].message.content == "Because."
-    assert told.choices[0].finish_reason == "stop"
-    assert told.model == model
+    response = sdk.chat.completions.create(model=model, messages=WHY)
+    assert response.choices[0].message.content == "Because."
+    assert response.choices[0].finish_reason == "stop"
+    assert response.model == model
 
 
 async def test_a_question_is_answered_to_the_async_client(
     async_sdk: openai.AsyncOpenAI,
 ) -> None:
-    told = await async_sdk.chat.completions.create(model=ULTRA, messages=WHY)
-    assert told.choices[0].message.content == "solver says so"
+    response = await async_sdk.chat.completions.create(model=ULTRA, messages=WHY)
+    assert response.choices[0].message.content == "solver says so"
 
 
 def test_a_completion_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
@@ -72,10 +72,10 @@ def test_usage_sums_every_call_and_reports_the_planners_part(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
-    told = sdk.chat.completions.create(model=ULTRA, messages=WHY)
-    assert told.usage is not None
-    assert (told.usage.prompt_tokens, told.usage.completion_tokens) == (300, 30)
-    details = told.usage.to_dict()
+    response = sdk.chat.completions.create(model=ULTRA, messages=WHY)
+    assert response.usage is not None
+    assert (response.usage.prompt_tokens, response.usage.completion_tokens) == (300, 30)
+    details = response.usage.to_dict()
     assert details["prompt_tokens_details"] == {
         "cached_tokens": 120,
         "cache_write_tokens": 0,
@@ -133,14 +133,14 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
     body = posted(
         house, stream=True, stream_options={"include_usage": True}, reasoning_effort="medium"
     ).content
-    told = chunks(body)
-    assert told[0].choices[0].delta.role == "assistant"
-    assert told[-2].choices[0].finish_reason == "stop"
-    assert told[-1].usage is not None
-    assert told[-1].usage.total_tokens == 330
+    events = chunks(body)
+    assert events[0].choices[0].delta.role == "assistant"
+    assert events[-2].choices[0].finish_reason == "stop"
+    assert events[-1].usage is not None
+    assert events[-1].usage.total_tokens == 330
     reasoning = [
         chunk.choices[0].delta.to_dict().get("reasoning_content", "")
-        for chunk in told
+        for chunk in events
         if chunk.choices
     ]
     assert "Planned 2 steps for plain, solver.\n1. plain: Think.\n2. solver: Answer.\n" in reasoning
@@ -204,15 +204,15 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     messages: list[Any] = list(WHY)
     spent, ids = 0, set()
     for turn in range(3):
-        told = sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
-        assert told.usage is not None
-        spent += told.usage.total_tokens
-        ids.add(told.id)
-        message = told.choices[0].message
+        response = sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
+        assert response.usage is not None
+        spent += response.usage.total_tokens
+        ids.add(response.id)
+        message = response.choices[0].message
         for call in message.tool_calls or ():
             messages.append(message)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": f"turn {turn}"})
-    assert told.choices[0].message.content == "Done."
+    assert response.choices[0].message.content == "Done."
     assert len(ids) == 3, "two turns are one message to clients that tell them apart by id"
     runs = {run_of(id_) for id_ in ids}
     assert len(runs) == 1, "each turn was a run of its own"
@@ -228,9 +228,9 @@ def test_another_key_gets_a_run_of_its_own(house: Runtime, sdk: openai.OpenAI) -
     messages: Any = [*WHY, first, result]
     call_id = first["tool_calls"][0]["id"]
     with openai_client(house, house.key()) as other:
-        told = other.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
-    assert told.choices[0].message.content == "Noon."
-    assert told.id.removeprefix("chatcmpl-").split("_")[0] != call_id.split("_")[1]
+        response = other.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
+    assert response.choices[0].message.content == "Noon."
+    assert response.id.removeprefix("chatcmpl-").split("_")[0] != call_id.split("_")[1]
 
 
 def test_results_of_calls_of_another_server_are_answered(
@@ -243,16 +243,16 @@ def test_results_of_calls_of_another_server_are_answered(
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_x", "content": "12:00"},
     ]
-    told = sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
-    assert told.choices[0].message.content == "Noon."
+    response = sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
+    assert response.choices[0].message.content == "Noon."
     assert results_of(house.solver.requests[-1]) == ["12:00"]
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
-    told = sdk.chat.completions.parse(model=model, messages=WHY, response_format=Sum)
-    assert told.choices[0].message.parsed == Sum(steps=["2+2"], total=4)
+    response = sdk.chat.completions.parse(model=model, messages=WHY, response_format=Sum)
+    assert response.choices[0].message.parsed == Sum(steps=["2+2"], total=4)
     schema = house.solver.requests[-1].schema
     assert schema is not None
     assert set(schema["properties"]) == {"steps", "total"}
@@ -260,10 +260,10 @@ def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: 
 
 def test_what_does_not_fit_the_schema_is_repaired_once(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says(['{"steps": "none"}', '{"steps": [], "total": 4}'])
-    told = sdk.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
-    assert told.choices[0].message.parsed == Sum(steps=[], total=4)
-    assert told.usage is not None
-    assert told.usage.prompt_tokens == 300, "the planner, the first try and the repair"
+    response = sdk.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
+    assert response.choices[0].message.parsed == Sum(steps=[], total=4)
+    assert response.usage is not None
+    assert response.usage.prompt_tokens == 300, "the planner, the first try and the repair"
 
 
 def test_structured_output_is_parsed_from_a_stream(house: Runtime, sdk: openai.OpenAI) -> None:
@@ -299,8 +299,8 @@ def test_images_go_to_workers_with_vision(
     house: Runtime, sdk: openai.OpenAI, model: str, url: str
 ) -> None:
     house.seer.says("A cat.")
-    told = sdk.chat.completions.create(model=model, messages=looking_at(url))
-    assert told.choices[0].message.content == "A cat."
+    response = sdk.chat.completions.create(model=model, messages=looking_at(url))
+    assert response.choices[0].message.content == "A cat."
     parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL)
     assert [part for part in parts if isinstance(part, Image)] == [
@@ -331,8 +331,8 @@ def test_a_conversation_reaches_the_worker(house: Runtime, sdk: openai.OpenAI) -
         {"role": "user", "content": "Who am I?"},
     ]
     sdk.chat.completions.create(model="solver", messages=messages)
-    told = house.solver.requests[-1].messages
-    assert [message.text for message in told] == [message["content"] for message in messages]
+    sent = house.solver.requests[-1].messages
+    assert [message.text for message in sent] == [message["content"] for message in messages]
     sdk.chat.completions.create(model=ULTRA, messages=messages)
     everything = house.solver.requests[-1].text
     assert all(message["content"] in everything for message in messages)
@@ -350,15 +350,15 @@ def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) 
         seed=7,
         reasoning_effort="high",
     )
-    told = house.solver.requests[-1]
-    assert (told.max_tokens, told.stop, told.effort) == (77, ("END",), "high")
-    assert (told.temperature, told.top_p, told.seed) == (0.5, 0.9, 7)
+    sent = house.solver.requests[-1]
+    assert (sent.max_tokens, sent.stop, sent.effort) == (77, ("END",), "high")
+    assert (sent.temperature, sent.top_p, sent.seed) == (0.5, 0.9, 7)
 
 
 def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
-    told = sdk.chat.completions.create(model=ULTRA, messages=WHY, max_tokens=1)
-    assert told.choices[0].finish_reason == "length"
+    response = sdk.chat.completions.create(model=ULTRA, messages=WHY, max_tokens=1)
+    assert response.choices[0].finish_reason == "length"
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
@@ -377,16 +377,16 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
 
 
 def test_podium_params_go_in_the_extra_body(house: Runtime, sdk: openai.OpenAI) -> None:
-    told = sdk.chat.completions.create(
+    response = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_body={"podium": {"exclude": ["solver-works"]}}
     )
-    assert told.choices[0].message.content == "seer says so"
+    assert response.choices[0].message.content == "seer says so"
 
 
 def test_what_is_not_to_be_stored_is_not(house: Runtime, sdk: openai.OpenAI) -> None:
-    told = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
-    assert "x-podium-run" not in told.headers
-    run_id = told.parse().id.replace("chatcmpl-", "run_")
+    response = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
+    assert "x-podium-run" not in response.headers
+    run_id = response.parse().id.replace("chatcmpl-", "run_")
     headers = {"Authorization": f"Bearer {house.token}"}
     found = house.http.get(f"/v1/runs/{run_id}", headers=headers)
     assert found.status_code == 404
@@ -398,8 +398,8 @@ def test_models_are_listed_and_found(sdk: openai.OpenAI) -> None:
     assert names[-3:] == ["solver", "seer", "plain"]
     pinned = sdk.models.retrieve(names[5])
     assert pinned.id == names[5]
-    told = sdk.chat.completions.create(model=pinned.id, messages=WHY)
-    assert told.model == pinned.id
+    response = sdk.chat.completions.create(model=pinned.id, messages=WHY)
+    assert response.model == pinned.id
     with pytest.raises(openai.NotFoundError):
         sdk.models.retrieve("podium-ultra@000000000000")
 
@@ -551,14 +551,14 @@ async def test_many_clients_are_answered_at_once(
         )
         for number in range(20)
     ]
-    told = await asyncio.gather(*asked)
-    said = [each.choices[0].message.content for each in told]
+    results = await asyncio.gather(*asked)
+    said = [each.choices[0].message.content for each in results]
     assert said == [f"number {number}" for number in range(20)]
 
 
 def test_json_without_a_schema_is_any_object(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says('{"any": 1}')
-    told = sdk.chat.completions.create(
+    response = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, response_format={"type": "json_object"}
     )
-    assert json.loads(told.choices[0].message.content or "") == {"any": 1}
+    assert json.loads(response.choices[0].message.content or "") == {"any": 1}

@@ -48,15 +48,19 @@ def outputs(response: Any, said: str = "12:00") -> list[Any]:
 def test_a_question_is_answered(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
-    told = sdk.responses.create(model=model, input="Why?")
-    assert (told.output_text, told.status, told.model) == ("Because.", "completed", model)
+    response = sdk.responses.create(model=model, input="Why?")
+    assert (response.output_text, response.status, response.model) == (
+        "Because.",
+        "completed",
+        model,
+    )
 
 
 async def test_a_question_is_answered_to_the_async_client(
     async_sdk: openai.AsyncOpenAI,
 ) -> None:
-    told = await async_sdk.responses.create(model=ULTRA, input="Why?")
-    assert told.output_text == "solver says so"
+    response = await async_sdk.responses.create(model=ULTRA, input="Why?")
+    assert response.output_text == "solver says so"
 
 
 def test_a_response_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
@@ -67,9 +71,9 @@ def test_usage_sums_every_call_and_reports_the_planners_part(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
-    told = sdk.responses.create(model=ULTRA, input="Why?")
-    assert told.usage is not None
-    assert told.usage.to_dict() == {
+    response = sdk.responses.create(model=ULTRA, input="Why?")
+    assert response.usage is not None
+    assert response.usage.to_dict() == {
         "input_tokens": 300,
         "input_tokens_details": {
             "cached_tokens": 120,
@@ -136,18 +140,18 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
         reasoning={"effort": "medium", "summary": "auto"},
         include=["reasoning.encrypted_content"],
     ).content
-    told = events_of(body)
-    assert told[0]["type"] == "response.created"
-    assert told[-1]["type"] == "response.completed"
-    summaries = [each["text"] for each in told if each["type"].endswith("summary_text.done")]
+    events = events_of(body)
+    assert events[0]["type"] == "response.created"
+    assert events[-1]["type"] == "response.completed"
+    summaries = [each["text"] for each in events if each["type"].endswith("summary_text.done")]
     assert summaries[0].startswith("Planned 2 steps for plain, solver.")
     assert "Hm." in "".join(summaries)
 
 
 def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> None:
     house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
-    told = events_of(posted(house, stream=True, tools=[CLOCK]).content)
-    done = [each for each in told if each["type"] == "response.function_call_arguments.done"]
+    events = events_of(posted(house, stream=True, tools=[CLOCK]).content)
+    done = [each for each in events if each["type"] == "response.function_call_arguments.done"]
     assert [each["arguments"] for each in done] == ['{"zone": "UTC"}', "{}"]
 
 
@@ -190,21 +194,21 @@ def test_results_of_tools_go_on_from_the_response_by_its_id(
 def test_several_turns_of_tools_pay_nothing_twice(house: Runtime, sdk: openai.OpenAI) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
-    told = sdk.responses.create(model=ULTRA, input="When?", tools=[CLOCK])
-    spent = told.usage.total_tokens if told.usage else 0
+    response = sdk.responses.create(model=ULTRA, input="When?", tools=[CLOCK])
+    spent = response.usage.total_tokens if response.usage else 0
     for turn in range(2):
-        told = sdk.responses.create(
+        response = sdk.responses.create(
             model=ULTRA,
-            previous_response_id=told.id,
-            input=outputs(told, f"turn {turn}"),
+            previous_response_id=response.id,
+            input=outputs(response, f"turn {turn}"),
             tools=[CLOCK],
         )
-        spent += told.usage.total_tokens if told.usage else 0
-    assert told.output_text == "Done."
+        spent += response.usage.total_tokens if response.usage else 0
+    assert response.output_text == "Done."
     assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
     assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(f"run_{told.id.split('_')[1]}").usage.total_tokens
-    assert told.id.endswith("_2")
+    assert spent == house.run(f"run_{response.id.split('_')[1]}").usage.total_tokens
+    assert response.id.endswith("_2")
 
 
 def test_a_response_that_waits_for_tools_is_not_continued_from_without_their_results(
@@ -220,16 +224,16 @@ def test_a_response_that_waits_for_tools_is_not_continued_from_without_their_res
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
-    told = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
-    assert told.output_parsed == Sum(steps=["2+2"], total=4)
+    response = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
+    assert response.output_parsed == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
     house: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says('{"steps": [], "total": 4}')
-    told = await async_sdk.responses.parse(model=ULTRA, input="2+2?", text_format=Sum)
-    assert told.output_parsed == Sum(steps=[], total=4)
+    response = await async_sdk.responses.parse(model=ULTRA, input="2+2?", text_format=Sum)
+    assert response.output_parsed == Sum(steps=[], total=4)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
@@ -239,10 +243,10 @@ def test_a_streamed_refusal_of_structured_output_is_reported_as_one(
     house.solver.says(Reply("I will not.", finish="refused"))
     whole = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
     with sdk.responses.stream(model=model, input="2+2?", text_format=Sum) as stream:
-        told = [event.type for event in stream]
+        events = [event.type for event in stream]
         final = stream.get_final_response()
-    assert "response.refusal.done" in told
-    assert "response.output_text.delta" not in told
+    assert "response.refusal.done" in events
+    assert "response.output_text.delta" not in events
     for each in (whole, final):
         assert (each.status, each.incomplete_details) == ("completed", None)
         message = each.output[-1]
@@ -275,8 +279,8 @@ def test_images_go_to_workers_with_vision(
     house: Runtime, sdk: openai.OpenAI, model: str, url: str
 ) -> None:
     house.seer.says("A cat.")
-    told = sdk.responses.create(model=model, input=looking_at(url))
-    assert told.output_text == "A cat."
+    response = sdk.responses.create(model=model, input=looking_at(url))
+    assert response.output_text == "A cat."
     parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL, detail="auto")
     assert [part for part in parts if isinstance(part, Image)] == [
@@ -307,9 +311,9 @@ def test_a_conversation_continues_by_the_id_of_its_last_response(
     second = sdk.responses.create(
         model=ULTRA, input="Who am I?", instructions="Be kind.", previous_response_id=first.id
     )
-    told = house.solver.requests[-1].text
-    assert all(words in told for words in ("Call me Ada.", "Hello Ada.", "Who am I?", "Be kind."))
-    assert "pirate" not in told, "the instructions of an earlier response are not carried over"
+    output = house.solver.requests[-1].text
+    assert all(words in output for words in ("Call me Ada.", "Hello Ada.", "Who am I?", "Be kind."))
+    assert "pirate" not in output, "the instructions of an earlier response are not carried over"
     third = sdk.responses.create(model=ULTRA, input="Sure?", previous_response_id=second.id)
     assert third.output_text == "Still Ada."
     assert "Call me Ada." in house.solver.requests[-1].text
@@ -345,9 +349,9 @@ def test_a_response_is_retrieved_as_it_was_and_deleted_for_good(sdk: openai.Open
 
 
 def test_what_is_not_to_be_stored_is_not(sdk: openai.OpenAI) -> None:
-    told = sdk.responses.create(model=ULTRA, input="Why?", store=False)
+    response = sdk.responses.create(model=ULTRA, input="Why?", store=False)
     with pytest.raises(openai.NotFoundError):
-        sdk.responses.retrieve(told.id)
+        sdk.responses.retrieve(response.id)
 
 
 def test_tools_work_though_nothing_is_to_be_stored(house: Runtime, sdk: openai.OpenAI) -> None:
@@ -371,27 +375,27 @@ def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) 
         top_p=0.9,
         reasoning={"effort": "high"},
     )
-    told = house.solver.requests[-1]
-    assert (told.max_tokens, told.temperature, told.top_p) == (77, 0.5, 0.9)
-    assert told.effort == "high"
+    sent = house.solver.requests[-1]
+    assert (sent.max_tokens, sent.temperature, sent.top_p) == (77, 0.5, 0.9)
+    assert sent.effort == "high"
 
 
 def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
-    told = sdk.responses.create(model=ULTRA, input="Why?", max_output_tokens=16)
-    assert told.status == "incomplete"
-    assert told.incomplete_details is not None
-    assert told.incomplete_details.reason == "max_output_tokens"
+    response = sdk.responses.create(model=ULTRA, input="Why?", max_output_tokens=16)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     house: Runtime, sdk: openai.OpenAI
 ) -> None:
-    told = sdk.responses.with_raw_response.create(
+    response = sdk.responses.with_raw_response.create(
         model=ULTRA, input="Why?", extra_headers={"X-Podium-Trace": "1"}
     )
-    assert told.http_response.json()["podium"]["run_id"] == told.headers["x-podium-run"]
-    assert told.parse().id == told.headers["x-podium-run"].replace("run_", "resp_")
+    assert response.http_response.json()["podium"]["run_id"] == response.headers["x-podium-run"]
+    assert response.parse().id == response.headers["x-podium-run"].replace("run_", "resp_")
     assert "podium" not in posted(house).json()
 
 

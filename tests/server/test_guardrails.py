@@ -298,8 +298,8 @@ async def test_tools_of_the_client_are_called_with_their_own_values(
         first = (await served.client.post(path, json=body)).json()["choices"][0]["message"]
         (call,) = first["tool_calls"]
         assert json.loads(call["function"]["arguments"]) == {"to": MAIL}
-        told = {"role": "tool", "tool_call_id": call["id"], "content": f"sent to {MAIL}"}
-        body = {"model": model, "messages": [*asked, first, told], "tools": tools}
+        fields = {"role": "tool", "tool_call_id": call["id"], "content": f"sent to {MAIL}"}
+        body = {"model": model, "messages": [*asked, first, fields], "tools": tools}
         response = await served.client.post(path, json=body)
         assert response.status_code == 200, response.text
         last = response.json()["choices"][0]["message"]

@@ -192,12 +192,12 @@ async def test_a_thousand_are_answered_at_once_within_400_mb(tmp_path: Path) -> 
                 return response.status, await response.text()
 
         began = busy_seconds(pid)
-        told = await asyncio.gather(*(ask(number) for number in range(THOUSAND)))
+        results = await asyncio.gather(*(ask(number) for number in range(THOUSAND)))
         seconds = busy_seconds(pid) - began
         megabytes = most_megabytes(pid)
-    failed = [(status, text) for status, text in told if status != 200]
+    failed = [(status, text) for status, text in results if status != 200]
     assert not failed, failed[:3]
-    assert all("it is so." in text for _, text in told)
+    assert all("it is so." in text for _, text in results)
     assert slow.there == THOUSAND
     print(f"{seconds:.1f} s, {megabytes:.0f} MB")  # noqa: T201 - the figures, with pytest -s
     assert megabytes < MAX_MEGABYTES

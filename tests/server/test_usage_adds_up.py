@@ -276,9 +276,11 @@ class Chat:
         }
         return RunSink(used, [call["id"] for call in calls], message)
 
-    def go_on(self, turns: list[Any], told: RunSink) -> list[Any]:
-        results = [{"role": "tool", "tool_call_id": id_, "content": "found"} for id_ in told.calls]
-        return [*turns, told.said, *results]
+    def go_on(self, turns: list[Any], expected: RunSink) -> list[Any]:
+        results = [
+            {"role": "tool", "tool_call_id": id_, "content": "found"} for id_ in expected.calls
+        ]
+        return [*turns, expected.said, *results]
 
 
 class Responses:
@@ -313,12 +315,12 @@ class Responses:
         }
         return RunSink(used, calls, output)
 
-    def go_on(self, turns: list[Any], told: RunSink) -> list[Any]:
+    def go_on(self, turns: list[Any], expected: RunSink) -> list[Any]:
         results = [
             {"type": "function_call_output", "call_id": id_, "output": "found"}
-            for id_ in told.calls
+            for id_ in expected.calls
         ]
-        return [*turns, *told.said, *results]
+        return [*turns, *expected.said, *results]
 
 
 class Messages:
@@ -359,11 +361,12 @@ class Messages:
         }
         return RunSink(used, calls, message)
 
-    def go_on(self, turns: list[Any], told: RunSink) -> list[Any]:
+    def go_on(self, turns: list[Any], expected: RunSink) -> list[Any]:
         results = [
-            {"type": "tool_result", "tool_use_id": id_, "content": "found"} for id_ in told.calls
+            {"type": "tool_result", "tool_use_id": id_, "content": "found"}
+            for id_ in expected.calls
         ]
-        return [*turns, told.said, {"role": "user", "content": results}]
+        return [*turns, expected.said, {"role": "user", "content": results}]
 
 
 Speaking = Chat | Responses | Messages
@@ -395,11 +398,11 @@ async def converse(stage: Stage, speaking: Speaking, wish: dict[str, Any]) -> Co
         document = _document(speaking, response)
         if document is None:
             return Conversation(used, run_id, went_well=False)
-        told = speaking.told(document)
-        used.append(told.used)
-        if not told.calls:
+        reported = speaking.told(document)
+        used.append(reported.used)
+        if not reported.calls:
             return Conversation(used, run_id, went_well=True)
-        turns = speaking.go_on(turns, told)
+        turns = speaking.go_on(turns, reported)
     return Conversation(used, run_id, went_well=True)
 
 
@@ -468,11 +471,11 @@ async def _adds_up(directory: Path, drawn: dict[str, Any]) -> None:
         SEEN.update(books.seen.keys())
         SEEN.update(["answered" if conversation.went_well else "failed"])
         if conversation.went_well:
-            told = Counter[str]()
+            result = Counter[str]()
             for used in conversation.used:
-                told.update(used)
+                result.update(used)
             expected = as_told(books.usage, books.orchestration)
-            assert {name: told[name] for name in expected} == expected
+            assert {name: result[name] for name in expected} == expected
         if conversation.run_id is not None:
             run = await set_up.on_record(conversation.run_id)
             assert (run.usage, run.orchestration) == (books.usage, books.orchestration)

@@ -62,10 +62,10 @@ async def test_a_run_that_another_took_over_costs_no_other_its_step(
     await asyncio.gather(*(store.begin(as_planned(run)) for run in runs))
     clock.second = 11
     await other.claim(runs[1].id, this_process(), takeover=True)
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         *(store.save_step(run.id, run.steps[0]) for run in runs), return_exceptions=True
     )
-    assert [type(each) for each in told] == [type(None), RunTakenOver, type(None)]
+    assert [type(each) for each in results] == [type(None), RunTakenOver, type(None)]
     assert [len((await other.load(run.id)).steps) for run in runs] == [1, 0, 1]
 
 
@@ -75,8 +75,8 @@ async def test_a_run_that_another_has_begun_costs_no_other_its_beginning(
     store, other, clock = two
     runs = ended(make_run, 3)
     await other.begin(runs[1])
-    told = await asyncio.gather(*map(store.begin, runs), return_exceptions=True)
-    assert [type(each) for each in told] == [type(None), RunTakenOver, type(None)]
+    results = await asyncio.gather(*map(store.begin, runs), return_exceptions=True)
+    assert [type(each) for each in results] == [type(None), RunTakenOver, type(None)]
     clock.second = 11
     assert [each.id for each in await store.list_abandoned(9)] == [runs[1].id], "it has the others"
 
@@ -85,12 +85,12 @@ async def test_a_step_without_its_round_affects_no_other_plan(two: Two, make_run
     store, other, _ = two
     runs = ended(make_run, 2)
     await asyncio.gather(*(store.begin(as_begun(run)) for run in runs))
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         store.save_step(runs[0].id, runs[0].steps[0]),
         store.save_round(runs[1].id, runs[1].rounds[0]),
         return_exceptions=True,
     )
-    assert [type(each) for each in told] == [StoreError, type(None)]
+    assert [type(each) for each in results] == [StoreError, type(None)]
     assert [len((await other.load(run.id)).rounds) for run in runs] == [0, 1]
 
 

@@ -113,12 +113,12 @@ class Desk:
 
     def stream(self, asked: ApiRequest) -> bytes:
         """The whole stream that answers this, checked event by event."""
-        told = self.told(asked)
+        result = self.told(asked)
         writer = MESSAGES.stream_writer(asked, answer())
         pieces = [writer.begin()]
-        pieces += self._play(writer) if self._play else [writer.text(told.text)]
+        pieces += self._play(writer) if self._play else [writer.text(result.text)]
         if not pieces[-1].startswith(b"event: error"):
-            pieces.append(writer.end(told))
+            pieces.append(writer.end(result))
         stream = b"".join(pieces)
         events_of(stream)
         return stream

@@ -50,8 +50,8 @@ def run(commands: Path) -> None:
     for name, arguments in json.loads(commands.read_text("utf-8")).items():
         found.clear()
         found["code"] = main(arguments)
-        told = commands.with_name(f"{name}-{process_index()}.json")
-        told.write_text(json.dumps(found), "utf-8")
+        result = commands.with_name(f"{name}-{process_index()}.json")
+        result.write_text(json.dumps(found), "utf-8")
 
 
 if __name__ == "__main__":

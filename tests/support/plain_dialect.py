@@ -84,9 +84,9 @@ class PlainWriter:
         return line("alive")
 
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
-        told = self.text(rest) if rest else b""
-        told += b"".join(map(self.tool_call, unsent_calls(answer.tool_calls, calls)))
-        return told + line("end", answer.finish, answer.usage.output_tokens)
+        result = self.text(rest) if rest else b""
+        result += b"".join(map(self.tool_call, unsent_calls(answer.tool_calls, calls)))
+        return result + line("end", answer.finish, answer.usage.output_tokens)
 
     def fail(self, refusal: ApiError) -> bytes:
         return line("fail", refusal.reason)

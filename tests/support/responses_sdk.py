@@ -40,10 +40,10 @@ def valid_response(document: dict[str, Any]) -> Response:
 
 def events_of(stream: bytes) -> list[dict[str, Any]]:
     """The events of a stream, each valid by the SDK's own types and numbered in order."""
-    told = EventReader().feed(stream)
-    documents = [json.loads(event.data) for event in told]
-    assert [event.name for event in told] == [document["type"] for document in documents]
-    assert [document["sequence_number"] for document in documents] == list(range(len(told)))
+    result = EventReader().feed(stream)
+    documents = [json.loads(event.data) for event in result]
+    assert [event.name for event in result] == [document["type"] for document in documents]
+    assert [document["sequence_number"] for document in documents] == list(range(len(result)))
     for document in documents:
         event = STREAM_EVENTS.validate_python(document, strict=True)
         assert event.type == document["type"]

@@ -22,10 +22,10 @@ def test_the_examples_of_own_tasks_load(language: str, count: int, tmp_path: Pat
 
 
 def test_every_grader_and_every_suite_with_its_splits_is_reported() -> None:
-    told = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
-    assert {*GRADERS, *NAMES} <= told.keys()
+    result = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
+    assert {*GRADERS, *NAMES} <= result.keys()
     for name, benchmark in BENCHMARKS.items():
-        assert re.findall(r"`(\w+)`", told[name]) == list(benchmark.splits)
+        assert re.findall(r"`(\w+)`", result[name]) == list(benchmark.splits)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -122,8 +122,8 @@ def test_a_watch_compares_with_the_steps_of_its_window_alone() -> None:
 
 def test_a_watch_reports_a_warning_once_in_its_window() -> None:
     watch = CollapseDetector(window=3)
-    told = [len(watch.add(step(malformed=12))) for _ in range(7)]
-    assert told == [1, 0, 0, 1, 0, 0, 1]
+    values = [len(watch.add(step(malformed=12))) for _ in range(7)]
+    assert values == [1, 0, 0, 1, 0, 0, 1]
 
 
 def test_a_watch_over_no_steps_is_refused() -> None:

@@ -66,8 +66,8 @@ def test_what_was_exported_comes_back_to_the_bit(base: Path, tmp_path: Path) -> 
     before, after = (safetensors.load_file(one / WEIGHTS_FILE) for one in (trained, unpacked))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    told = json.loads((unpacked / CONFIG_FILE).read_text())
-    assert told == json.loads((trained / CONFIG_FILE).read_text()) | {
+    document = json.loads((unpacked / CONFIG_FILE).read_text())
+    assert document == json.loads((trained / CONFIG_FILE).read_text()) | {
         "base_model_name_or_path": str(base)
     }
 

@@ -373,13 +373,13 @@ def test_a_training_that_broke_continues_from_its_last_checkpoint(
 def test_after_ctrl_c_nothing_of_the_workflows_under_way_continues(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    values = []
 
     async def work() -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            told.append("cancelled")
+            values.append("cancelled")
             raise
 
     def collect(rollouts: Rollouts, exercises: Any, loop: asyncio.AbstractEventLoop) -> Any:
@@ -389,7 +389,7 @@ def test_after_ctrl_c_nothing_of_the_workflows_under_way_continues(
     monkeypatch.setattr(Rollouts, "collect", collect)
     with pytest.raises(KeyboardInterrupt):
         grpo.train(tiny_recipe(REWARD, base, tmp_path, "run.baselines=false"))
-    assert told == ["cancelled"]
+    assert values == ["cancelled"]
 
 
 def test_a_full_disk_is_explained_and_leaves_the_checkpoint_before(

@@ -77,10 +77,10 @@ def test_a_step_reports_how_far_it_is_from_the_best_worker_and_from_ideal_plans(
     assert held_out["held_out/rollouts"] == 24, "everyday questions are counted by themselves"
     assert held_out["held_out/everyday"] == 0.0
     assert "held_out/accuracy/everyday" not in held_out
-    told = capsys.readouterr().err
-    assert f"on 24 questions: {found.best} alone" in told
-    assert "questions were left out" in told
-    assert "grpo.max_prompt_tokens = 190" in told
+    output = capsys.readouterr().err
+    assert f"on 24 questions: {found.best} alone" in output
+    assert "questions were left out" in output
+    assert "grpo.max_prompt_tokens = 190" in output
 
     kinder = Baselines(12, {"words": Accuracy(0.5, {"chain-2": 0.5})})
     write_baselines(tmp_path / "out", kinder)

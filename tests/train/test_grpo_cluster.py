@@ -54,6 +54,6 @@ def test_remote_scoring_trains_the_same_conductor(
     assert adapter_bytes(elsewhere) == adapter_bytes(alone)
     references = [(one.output / "references.json").read_bytes() for one in (alone, elsewhere)]
     assert references[0] == references[1]
-    told = [json.loads((one.output / "summary.json").read_text()) for one in (alone, elsewhere)]
-    assert told[0]["cache_misses"] == told[1]["cache_misses"] > 0
-    assert told[0]["cache_hits"] == told[1]["cache_hits"]
+    document = [json.loads((one.output / "summary.json").read_text()) for one in (alone, elsewhere)]
+    assert document[0]["cache_misses"] == document[1]["cache_misses"] > 0
+    assert document[0]["cache_hits"] == document[1]["cache_hits"]

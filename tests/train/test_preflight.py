@@ -229,7 +229,7 @@ def test_what_is_missing_is_reported_with_the_recipe_beside_that_makes_it(tmp_pa
         shutil.copy(RECIPES / name, beside / name)
     recipe = read_recipe(beside / "etudes-evolved.toml")
     maker = beside / "etudes-practice.toml"
-    told = [line for line in missing_files(recipe) if line.startswith("pool.adapters.words")]
-    assert told == [
+    lines = [line for line in missing_files(recipe) if line.startswith("pool.adapters.words")]
+    assert lines == [
         f"pool.adapters.words: there is no {recipe.pool.adapters['words']}, which {maker} makes"
     ]

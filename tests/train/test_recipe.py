@@ -433,7 +433,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from podium.train.recipe import read_recipe;"
         "print(read_recipe(Path(sys.argv[1])).fingerprint)"
     )
-    told = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", code, path],
             env={"PYTHONHASHSEED": seed},
@@ -443,4 +443,4 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert told == {read_recipe(path).fingerprint}
+    assert output == {read_recipe(path).fingerprint}

@@ -49,9 +49,9 @@ class Trained:
     def run(self, kind: str, name: str, *settings: str) -> Path:
         output = self.directory / name
         overrides = (f"model.base={self.base}", f"run.output={output}", *SMALL, *settings)
-        told = [part for override in overrides for part in ("--set", override)]
+        values = [part for override in overrides for part in ("--set", override)]
         group = "lab" if kind == "evolve" else "train"
-        assert main([group, kind, str(RECIPES / f"{name}.toml"), "--steps", "2", *told]) == 0
+        assert main([group, kind, str(RECIPES / f"{name}.toml"), "--steps", "2", *values]) == 0
         return output
 
     def specialists(self) -> list[str]:

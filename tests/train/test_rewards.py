@@ -63,7 +63,7 @@ def test_an_expensive_plan_is_still_worth_no_less_than_a_malformed_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"wrong": 1.0}, "must ascend"),
         ({"malformed": 0.7}, "must ascend"),
@@ -72,8 +72,10 @@ def test_an_expensive_plan_is_still_worth_no_less_than_a_malformed_one() -> None
         ({"per_extra_step": float("nan")}, "reward.per_extra_step is nan"),
     ],
 )
-def test_a_reward_that_teaches_the_opposite_is_refused(values: dict[str, float], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_reward_that_teaches_the_opposite_is_refused(
+    values: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         Reward(**values)
 
 

@@ -48,15 +48,17 @@ def test_a_log_becomes_a_router_that_sends_each_question_where_it_is_answered(
     router.check(pool)
     assert [router.decide(each, pool, 0.9).worker for each in SUMS] == ["cheap"] * 4
     assert [router.decide(each, pool, 0.9).worker for each in PLAYS] == ["dear"] * 4
-    told = capsys.readouterr().out
-    assert "32 questions, 2 workers; figures are of the 32 questions that every worker was" in told
-    assert "cheap: 0.500 on the average, 0.001 USD a question" in told
+    output = capsys.readouterr().out
+    assert (
+        "32 questions, 2 workers; figures are of the 32 questions that every worker was" in output
+    )
+    assert "cheap: 0.500 on the average, 0.001 USD a question" in output
 
 
 def test_the_command_line_overrides_the_recipe(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.json"
-    told = ["--output", str(elsewhere), "--set", "costs.usd.cheap=0.5", "--seed", "3"]
-    assert main(["train", "router", str(written(tmp_path)), *told]) == 0
+    values = ["--output", str(elsewhere), "--set", "costs.usd.cheap=0.5", "--seed", "3"]
+    assert main(["train", "router", str(written(tmp_path)), *values]) == 0
     assert [each.cost for each in LearnedRouter.load(elsewhere).workers] == [0.5, 0.01]
 
 
@@ -102,9 +104,9 @@ def test_a_log_that_is_not_there_is_reported_before_weights_are_fetched(
     recipe = written(tmp_path)
     (tmp_path / "log.jsonl").unlink()
     assert main(["train", "router", str(recipe), "--set", "router.encoder=minilm"]) == 2
-    told = capsys.readouterr().err
-    assert f"cannot read {tmp_path / 'log.jsonl'}: No such file" in told
-    assert "podium train data --from-evaluation DIR" in told
+    output = capsys.readouterr().err
+    assert f"cannot read {tmp_path / 'log.jsonl'}: No such file" in output
+    assert "podium train data --from-evaluation DIR" in output
 
 
 def test_a_log_that_teaches_too_little_is_reported_before_weights_are_fetched(
@@ -127,9 +129,9 @@ def test_a_package_that_is_missing_is_reported_before_weights_are_fetched(
     monkeypatch.setattr(train, "fetch", never)
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["train", "router", str(written(tmp_path)), "--set", "router.encoder=minilm"]) == 2
-    told = capsys.readouterr().err
-    assert f"training a router needs the package {package}" in told
-    assert install_command("router") in told
+    output = capsys.readouterr().err
+    assert f"training a router needs the package {package}" in output
+    assert install_command("router") in output
 
 
 def test_a_router_over_words_needs_numpy_alone(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_the_recipe_that_ships_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[router]\nlogs = []", "router.logs: expected a list of 1 or more, got a list of 0"),
         ("[router]\nlogs = ['a']\nencodr = 'hashed'", "encoder"),
@@ -159,9 +161,9 @@ def test_the_recipe_that_ships_can_be_read() -> None:
     ],
 )
 def test_a_recipe_that_is_wrong_is_reported_by_its_key(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         read_router_recipe(path)

@@ -138,8 +138,8 @@ TOOL = Tool(name="search", description="", parameters={})
 def test_a_question_that_does_not_stand_by_itself_is_no_outcome_and_no_task() -> None:
     chat = kept_run(0, history=(user("Hello"), assistant("Hi")))
     tools = kept_run(1, response_options=replace(DEFAULT_RESPONSE_OPTIONS, tools=(TOOL,)))
-    told = kept_run(2, history=(system("Answer briefly."),))
-    harvest = taken(judged(chat), judged(tools), judged(told))
+    messages = kept_run(2, history=(system("Answer briefly."),))
+    harvest = taken(judged(chat), judged(tools), judged(messages))
     assert [outcome.question for outcome in harvest.outcomes] == ["Question 2?"]
     assert harvest.without["outcomes"] == {use.NOT_BY_ITSELF: 2}
     assert harvest.without["tasks"] == {use.NOT_BY_ITSELF: 3}

@@ -111,8 +111,8 @@ async def test_a_judge_is_asked_about_no_question_that_does_not_stand_by_itself(
     store: RunStore,
 ) -> None:
     chat = (user("What is the capital of Japan?"), assistant("Tokyo."))
-    told = (system("Answer briefly."),)
-    await store.finish(kept_run(0, history=chat), kept_run(1, history=told))
+    messages = (system("Answer briefly."),)
+    await store.finish(kept_run(0, history=chat), kept_run(1, history=messages))
     sage = judge(RIGHT)
     graded = await grade_runs(store, RubricGrader(sage, "Is it true?"), limit=9)
     assert (graded.right, graded.left_out) == (1, {use.NOT_BY_ITSELF: 1})

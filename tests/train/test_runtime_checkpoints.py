@@ -73,8 +73,10 @@ def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_a_card_without_memory_is_explained(tmp_path: Path) -> None:
     write(tmp_path, "checkpoint-20")
-    told = pytest.raises(ConfigError, match="card is full, and the checkpoint of step 20 is whole")
-    with told as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):
+    result = pytest.raises(
+        ConfigError, match="card is full, and the checkpoint of step 20 is whole"
+    )
+    with result as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):
         raise RuntimeError("CUDA out of memory. Tried to allocate 96.00 MiB. GPU 0 has a total of")
     assert "(CUDA out of memory); end what" in str(raised.value)
     assert str(raised.value).endswith("with less at a time: sft.batch")

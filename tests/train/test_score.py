@@ -100,7 +100,7 @@ async def test_the_reward_is_the_one_that_was_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("I would ask the solver.", "plan"),
         ("model_id = [7]\nsubtasks = ['Solve it']\naccess_list = [[]]", "model_id"),
@@ -108,11 +108,11 @@ async def test_the_reward_is_the_one_that_was_chosen() -> None:
         (ACCEPT, "no answer yet"),
     ],
 )
-async def test_what_is_no_plan_earns_nothing_and_makes_no_call(text: str, told: str) -> None:
+async def test_what_is_no_plan_earns_nothing_and_makes_no_call(text: str, message: str) -> None:
     solver = saying("solver")
     result = await scored(text, solver)
     assert (result.reward, result.valid, result.run) == (0.0, False, None)
-    assert told in result.problem
+    assert message in result.problem
     assert result.text == text
     assert not solver.asked
 

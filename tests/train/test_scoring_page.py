@@ -33,6 +33,6 @@ def test_the_rewards_are_the_ones_in_the_table(name: str, reward: Reward) -> Non
 
 
 def test_every_field_of_a_score_and_every_cost_of_a_reward_is_on_the_page() -> None:
-    told = set(re.findall(r"`(\w+)`", PAGE))
-    assert {field.name for field in fields(Score)} - {"question", "text"} <= told
-    assert {field.name for field in fields(Reward) if field.name.startswith("per_")} <= told
+    result = set(re.findall(r"`(\w+)`", PAGE))
+    assert {field.name for field in fields(Score)} - {"question", "text"} <= result
+    assert {field.name for field in fields(Reward) if field.name.startswith("per_")} <= result

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.torch
 def test_a_trainer_gets_optimiser_checkpoints_and_metrics_path(
     tmp_path: Path,
 ) -> None:
-    told = ["grpo.learning_rate=0.002", "grpo.warmup_ratio=0.25", "grpo.steps=12"]
+    values = ["grpo.learning_rate=0.002", "grpo.warmup_ratio=0.25", "grpo.steps=12"]
     kept = ["run.save_every=3", "run.keep=2", "run.seed=5", 'run.log=["jsonl", "tensorboard"]']
-    recipe = make_recipe(tmp_path, overrides=[*told, *kept])
+    recipe = make_recipe(tmp_path, overrides=[*values, *kept])
     arguments = grpo_config(recipe)
     assert (arguments.learning_rate, arguments.max_steps, arguments.warmup_steps) == (0.002, 12, 3)
     assert (arguments.save_steps, arguments.save_total_limit, arguments.seed) == (3, 2, 5)

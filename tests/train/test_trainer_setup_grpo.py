@@ -40,21 +40,21 @@ def test_a_step_may_go_through_the_model_in_several_passes(base: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (["grpo.explore=4"], "grpo.explore is 4, and of 4 rollouts at least one must stay"),
         (["grpo.rollouts=6", "recursion.share=0.5"], "makes 2 of 3 rollouts second rounds"),
     ],
 )
 def test_the_share_of_a_question_that_a_process_has_must_do_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], message: str
 ) -> None:
     recipe = make_recipe(tmp_path, overrides=["grpo.questions=1", *settings])
     grpo_config(recipe)  # alone it has all of them
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="each of 2 processes has") as refused:
         grpo_config(recipe)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_several_processes_do_not_share_prompts(

@@ -299,10 +299,10 @@ async def test_a_broken_file_is_reported_once_and_the_cache_continues_in_memory(
     with ReplyCache(file, PLENTY) as cache:
         await ask_all(CachedWorker(worker, cache), ["a", "b", "a"])
     assert worker.calls == 2
-    (told,) = caplog.records
-    assert told.levelno == logging.WARNING
-    assert "cached in memory only" in told.getMessage()
-    assert str(file) in told.getMessage()
+    (result,) = caplog.records
+    assert result.levelno == logging.WARNING
+    assert "cached in memory only" in result.getMessage()
+    assert str(file) in result.getMessage()
 
 
 async def test_a_path_that_can_be_no_file_stops_nothing(

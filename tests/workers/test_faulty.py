@@ -100,17 +100,17 @@ async def test_what_fails_before_a_reply_does_not_reach_the_worker_behind() -> N
 
 async def test_a_truncated_stream_gives_some_pieces_and_then_ends_or_breaks() -> None:
     worker = disturbed(always("truncated_stream"))
-    told: list[Delta | Reply] = []
+    result: list[Delta | Reply] = []
     billed = []
     for _ in range(40):
         try:
-            told.extend([piece async for piece in worker.stream(ASK)])
+            result.extend([piece async for piece in worker.stream(ASK)])
         except Unavailable as error:
             billed.append(error.billed)
     assert 5 < len(billed) < 35
     assert all(billed)
-    assert len(told) > 40
-    assert all(isinstance(piece, Delta) for piece in told)
+    assert len(result) > 40
+    assert all(isinstance(piece, Delta) for piece in result)
 
 
 async def test_malformed_json_is_a_bad_reply() -> None:

@@ -552,8 +552,8 @@ async def test_a_stream_that_stays_open_after_its_end_is_not_waited_for(
 
 
 async def test_a_stream_that_breaks_after_its_end_is_complete(http: Http) -> None:
-    told = (json.dumps(CHUNK), json.dumps(LAST), "[DONE]")
-    events = "".join(f"data: {one}\n\n" for one in told).encode()
+    values = (json.dumps(CHUNK), json.dumps(LAST), "[DONE]")
+    events = "".join(f"data: {one}\n\n" for one in values).encode()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"true}}")

@@ -279,8 +279,8 @@ async def test_excluded_workers_are_sent_to_the_mcp_server(tmp_path: Path) -> No
     call = ToolCall("c", "odd__echo", "{}")
     async with opened(odd_server(tmp_path, TELLS)) as box:
         assert (await box.call(call)).text == "null"
-        told = await box.excluding({"openai", "deepseek", "mcp:other"}).call(call)
-    assert json.loads(told.text) == {"podium/exclude": ["deepseek", "openai"]}
+        results = await box.excluding({"openai", "deepseek", "mcp:other"}).call(call)
+    assert json.loads(results.text) == {"podium/exclude": ["deepseek", "openai"]}
 
 
 async def test_a_worker_is_offered_no_tool_of_a_server_that_the_run_excludes(

@@ -234,15 +234,15 @@ async def test_what_tools_showed_is_the_users_after_all_results(
     assert fits(CompletionCreateParamsNonStreaming, vendor.body)
 
 
-@pytest.mark.parametrize(("reason", "told"), [("END", "END"), (128009, ""), ("other", "")])
+@pytest.mark.parametrize(("reason", "message"), [("END", "END"), (128009, ""), ("other", "")])
 async def test_a_stop_sequence_is_returned_where_the_server_reports_it(
-    vendor: Vendor, hire: Hire, reason: str | int, told: str
+    vendor: Vendor, hire: Hire, reason: str | int, message: str
 ) -> None:
     document = completion({"content": "a"})
     document["choices"][0]["stop_reason"] = reason
     vendor.says(document)
     reply = await hire("vllm").reply(replace(ASKED, stop=("END",)))
-    assert (reply.finish, reply.stop_sequence) == ("stop", told)
+    assert (reply.finish, reply.stop_sequence) == ("stop", message)
 
 
 @pytest.mark.parametrize(("provider", "knows"), [("openai", True), ("deepseek", False)])

@@ -44,9 +44,9 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
         lambda _, replicas, url: [ServerGroup("replicas", replicas, 1, url)],
     )
     monkeypatch.setattr(server, "MAX_IDLE_TRIES", 2)
-    told: list[str] = []
+    lines: list[str] = []
     figures = await measure_capacity(
-        MOMENT, workers=1, replicas=2, loads=LOADS[2:], on_progress=told.append
+        MOMENT, workers=1, replicas=2, loads=LOADS[2:], on_progress=lines.append
     )
     (row,) = figures["rows"]
     assert (row["processes"], row["in_flight"], row["steps"]) == (2, 64, 3)
@@ -58,7 +58,7 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     assert figures["memory"]["in_flight"] == 12
     assert figures["memory"]["idle_bytes"] > 20 * 2**20
     assert figures["commits_per_second"] > 1
-    assert "replicas: a run of three steps …" in told
+    assert "replicas: a run of three steps …" in lines
     assert as_text(figures).count("| replicas | a run of three steps |") == 1
 
 

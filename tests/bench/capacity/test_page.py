@@ -15,9 +15,9 @@ RESULTS = ROOT / "results" / "capacity.json"
 
 def document(**changed: Any) -> dict[str, Any]:
     def row(group: str, load: str, steps: int, database: Any) -> dict[str, Any]:
-        told = {"replicas": 1, "processes": 1, "in_flight": 32, "per_second": 812.34}
+        fields = {"replicas": 1, "processes": 1, "in_flight": 32, "per_second": 812.34}
         return {
-            **told,
+            **fields,
             "group": group,
             "load": load,
             "steps": steps,

@@ -145,7 +145,7 @@ def test_a_kill_explains_no_calls_that_are_on_record() -> None:
 async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[Response | Exception] = [
+    reported: list[Response | Exception] = [
         ConnectionResetError("gone"),
         Response(503, "", None, is_whole=True, error="starting"),
         Response(200, "4", None, is_whole=False),
@@ -155,7 +155,7 @@ async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_
 
     async def post(_: int, __: object, headers: Mapping[str, str], ___: float) -> Response:
         keys.append(headers["idempotency-key"])
-        result = told.pop(0)
+        result = reported.pop(0)
         if isinstance(result, Exception):
             raise result
         load.is_over = True

@@ -143,7 +143,7 @@ def test_a_line_that_is_nested_too_deep_is_named_by_its_number(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ([], "expected an object, not list"),
         (line(" ", "small", 1), "expected a text in 'question'"),
@@ -156,6 +156,8 @@ def test_a_line_that_is_nested_too_deep_is_named_by_its_number(tmp_path: Path) -
         (line("one", "small", 1, cost=10**400), r"in 'cost', not 10{39}$"),
     ],
 )
-def test_an_invalid_line_is_named_by_its_number(tmp_path: Path, wrong: object, told: str) -> None:
-    with pytest.raises(ConfigError, match=f"line 2: .*{told}"):
+def test_an_invalid_line_is_named_by_its_number(
+    tmp_path: Path, wrong: object, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"line 2: .*{message}"):
         read_log([written(tmp_path, LINES[0], wrong)])

@@ -138,8 +138,8 @@ def sorted_out(count: int, asked_all: int) -> tuple[RewardTable, Array]:
 
 def test_a_log_without_questions_that_every_worker_was_asked_is_refused() -> None:
     found, _ = sorted_out(600, 8)
-    told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
-    with pytest.raises(ConfigError, match=told):
+    result = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
+    with pytest.raises(ConfigError, match=result):
         fit_router(found, HashedEncoder.fit(found.questions), RouterTraining())
 
 

@@ -103,7 +103,7 @@ def test_a_worker_that_is_excluded_is_not_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "told"),
+    ("pool", "message"),
     [
         (pool_of("cheap", "dear", "other"), "other is new"),
         (pool_of("cheap"), "dear is gone"),
@@ -117,8 +117,8 @@ def test_a_worker_that_is_excluded_is_not_chosen() -> None:
         ),
     ],
 )
-def test_a_pool_that_changed_is_refused_by_what_changed(pool: Pool, told: str) -> None:
-    with pytest.raises(ConfigError, match=f"{told}; train it again"):
+def test_a_pool_that_changed_is_refused_by_what_changed(pool: Pool, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{message}; train it again"):
         small_router().check(pool)
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"format": "other"}, "nothing that `podium train router` wrote"),
         ({"version": 1}, "version 1 cannot be read, only 2, .*`podium train router RECIPE`"),
@@ -172,12 +172,12 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_damaged_is_named_with_the_reason(
-    tmp_path: Path, changed: dict[str, Any], told: str
+    tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "router.json"
     small_router().save(path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    with pytest.raises(ConfigError, match=f"{path}: .*{told}"):
+    with pytest.raises(ConfigError, match=f"{path}: .*{message}"):
         LearnedRouter.load(path)
 
 

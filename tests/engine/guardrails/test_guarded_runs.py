@@ -251,24 +251,24 @@ async def test_a_reply_is_redacted_before_other_steps_and_the_record_get_it() ->
 
 
 async def test_a_final_reply_is_sent_only_after_its_check() -> None:
-    told: list[str] = []
+    lines: list[str] = []
 
     def emit(event: Event) -> None:
         if isinstance(event, StepDelta):
-            told.append(event.text)
+            lines.append(event.text)
 
     def look(checked: GuardrailInput) -> Verdict:
-        assert told == []
+        assert lines == []
         return Redact(checked.text.replace("secret", "[…]"), "a word")
 
     for places in (("reply",), ("answer",), ("reply", "answer")):
-        told.clear()
+        lines.clear()
         guard = Guardrail("words", look, stages=places)
         actor = Actor("a", lambda _: Reply("the secret word", thinking=(Thinking("secret"),)))
         run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
             "say", emit=emit, stream=True
         )
-        assert told == ["the […] word"]
+        assert lines == ["the […] word"]
         assert run.answer == "the […] word"
         assert run.steps[0].thinking == ()
 
@@ -524,21 +524,21 @@ async def test_what_is_blocked_in_a_nested_run_blocks_the_run() -> None:
     for places in (("reply",), ("answer",)):
         planner = Planner(outer, ONE)
         guard = Guardrail("manners", look, stages=places)
-        told: list[Event] = []
+        events: list[Event] = []
         run = await runner(
             planner, ConductorWorker(), Actor("a", lambda _: "damn it"), guardrails=[guard]
-        ).run("say", emit=told.append, stream=True)
+        ).run("say", emit=events.append, stream=True)
         assert (run.status, run.blocked_by) == ("failed", "manners")
-        assert not [event for event in told if isinstance(event, StepDelta)]
+        assert not [event for event in events if isinstance(event, StepDelta)]
 
 
 async def test_a_nested_answer_is_looked_at_as_a_reply_inside_and_as_the_answer_once() -> None:
     log: list[GuardrailInput] = []
-    told: list[str] = []
+    lines: list[str] = []
 
     def emit(event: Event) -> None:
         if isinstance(event, StepDelta):
-            told.append(event.text)
+            lines.append(event.text)
 
     run = await runner(
         Planner(Workflow((Step("conductor", "split"),)), ONE),
@@ -551,7 +551,7 @@ async def test_a_nested_answer_is_looked_at_as_a_reply_inside_and_as_the_answer_
         ("reply", "a"),
         ("answer", "conductor"),
     ]
-    assert told == ["42 it is"]
+    assert lines == ["42 it is"]
     assert run.answer == "42 it is"
 
 

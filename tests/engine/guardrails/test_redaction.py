@@ -221,8 +221,8 @@ def test_only_values_that_came_with_the_question_are_put_back() -> None:
     run(GuardrailInput(stage="question", text="I am a@x.org", run_id="run_1", question=""))
     run(GuardrailInput(stage="reply", text="leaked: b@x.org", run_id="run_1", question=""))
     assert isinstance(run, Restoring)
-    told = run.restore("[e-mail 1] and [e-mail 2] and [e-mail 3]")
-    assert told == "a@x.org and [e-mail 2] and [e-mail 3]"
+    result = run.restore("[e-mail 1] and [e-mail 2] and [e-mail 3]")
+    assert result == "a@x.org and [e-mail 2] and [e-mail 3]"
     assert not isinstance(hook().for_run(), Restoring)
 
 
@@ -230,8 +230,10 @@ def test_only_values_that_came_with_the_question_are_put_back() -> None:
 def test_a_mark_that_pieces_cut_in_two_is_put_back(size: int) -> None:
     text = "To [e-mail 1], see list[0] and [note] and [e-mail 1"
     words = StreamRestorer(lambda text: text.replace("[e-mail 1]", "a@x.org"))
-    told = "".join(words.receive(text[start : start + size]) for start in range(0, len(text), size))
-    assert told + words.rest() == "To a@x.org, see list[0] and [note] and [e-mail 1"
+    result = "".join(
+        words.receive(text[start : start + size]) for start in range(0, len(text), size)
+    )
+    assert result + words.rest() == "To a@x.org, see list[0] and [note] and [e-mail 1"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

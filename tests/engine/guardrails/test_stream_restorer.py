@@ -66,13 +66,13 @@ def test_without_anything_to_put_back_every_event_passes_as_it_is() -> None:
 
 async def test_the_stream_has_values_and_other_listeners_have_placeholders() -> None:
     worker = ScriptedWorker("echo", lambda request: f"You said {request.messages[-1].text}")
-    told: list[Event] = []
+    events: list[Event] = []
     ended: Run | None = None
     async with AsyncPodium([worker], ONE, guardrails=[GUARD]) as podium:
-        async for event in podium.stream(f"mail {MAIL}", emit=told.append):
+        async for event in podium.stream(f"mail {MAIL}", emit=events.append):
             if isinstance(event, RunDone):
                 ended = event.run
     assert ended is not None
     assert ended.answer is not None
     assert MAIL in ended.answer
-    assert MAIL not in repr(told)
+    assert MAIL not in repr(events)

@@ -59,9 +59,11 @@ def test_an_evaluation_compared_with_itself_shows_no_difference(
 ) -> None:
     path = write_comparison(evaluation, evaluation, "conductor", tmp_path / "new")
     assert path == tmp_path / "new" / "comparison.html"
-    told = parse(path.read_text("utf-8")).one("p", class_="headline").text
-    assert told.startswith("sevens (2) is not significantly different from sevens (1): ±0.0 points")
-    assert "100.0 % of the answers are identical" in told
+    output = parse(path.read_text("utf-8")).one("p", class_="headline").text
+    assert output.startswith(
+        "sevens (2) is not significantly different from sevens (1): ±0.0 points"
+    )
+    assert "100.0 % of the answers are identical" in output
 
 
 def test_a_strategy_missing_from_one_side_is_an_error(evaluation: Path, tmp_path: Path) -> None:

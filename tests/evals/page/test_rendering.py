@@ -25,20 +25,20 @@ from podium.evals.results import IntervalEstimate
 
 
 @pytest.mark.parametrize(
-    ("dollars", "told"),
+    ("dollars", "message"),
     [(None, "–"), (0, "$0"), (12.5, "$12.50"), (0.25, "$0.25"), (0.0067, "$0.0067"),
      (0.000092, "$0.000092")],
 )  # fmt: skip
-def test_money_has_two_significant_digits(dollars: float | None, told: str) -> None:
-    assert usd(dollars) == told
+def test_money_has_two_significant_digits(dollars: float | None, message: str) -> None:
+    assert usd(dollars) == message
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "message"),
     [(None, "–"), (5218.4, "5,218"), (33.33, "33.3"), (3.333, "3.33"), (4.0, "4"), (0, "0")],
 )
-def test_counts_have_about_three_digits(number: float | None, told: str) -> None:
-    assert amount(number) == told
+def test_counts_have_about_three_digits(number: float | None, message: str) -> None:
+    assert amount(number) == message
 
 
 def test_differences_have_a_sign_and_zero_is_not_negative() -> None:

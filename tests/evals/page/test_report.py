@@ -109,9 +109,9 @@ def test_equal_compute_is_shown_if_best_of_n_was_measured(tmp_path: Path) -> Non
     }
     page = page_of(asyncio.run(write_evaluation(tmp_path / "equal", answers)))
     head, *body = table_of(page, "All strategies").cells()
-    told = {cells[0]: cells[head.index("at equal compute")] for cells in body}
-    assert told["conductor"].startswith("+50.0best-of-5:gpt-5, × ")
-    assert told["best-of-5:gpt-5"] == "–"
+    fields = {cells[0]: cells[head.index("at equal compute")] for cells in body}
+    assert fields["conductor"].startswith("+50.0best-of-5:gpt-5, × ")
+    assert fields["best-of-5:gpt-5"] == "–"
     assert "at equal compute" in page.one("dl", class_="cards").text
 
 
@@ -133,11 +133,11 @@ def test_tables_are_accessible(page: Element) -> None:
 
 
 def test_the_headline_states_the_result(page: Element) -> None:
-    told = page.one("p", class_="headline").text
-    assert told.startswith("recursion answers ")
-    assert f"of {TASKS} tasks correctly" in told
-    assert "the best single worker, gpt-5 (p " in told
-    assert "times its cost." in told
+    output = page.one("p", class_="headline").text
+    assert output.startswith("recursion answers ")
+    assert f"of {TASKS} tasks correctly" in output
+    assert "the best single worker, gpt-5 (p " in output
+    assert "times its cost." in output
     labels = [label.text for label in page.one("dl", class_="cards").all("dt")]
     assert labels[:3] == ["accuracy", "vs best single", "regret"]
 
@@ -260,10 +260,10 @@ def test_a_report_needs_an_evaluation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pool", ["pool.toml", "embedded"])
 def test_the_pool_is_named_if_it_is_known(tmp_path: Path, pool: str) -> None:
     answers = {"conductor": [(Item("x"), "42")]}
-    told = {"suite": "mine", "rows": [{"strategy": "conductor"}]}
-    known = asyncio.run(write_evaluation(tmp_path / "known", answers, **told, pool=pool))
+    fields = {"suite": "mine", "rows": [{"strategy": "conductor"}]}
+    known = asyncio.run(write_evaluation(tmp_path / "known", answers, **fields, pool=pool))
     assert f"pool {pool}" in page_of(known).one("ul", class_="facts").text
-    old = asyncio.run(write_evaluation(tmp_path / "old", answers, **told))
+    old = asyncio.run(write_evaluation(tmp_path / "old", answers, **fields))
     assert "pool" not in page_of(old).one("ul", class_="facts").text
 
 
@@ -299,8 +299,8 @@ def command_on(page: Element) -> str:
 async def test_the_page_shows_the_command_and_the_workers(tmp_path: Path) -> None:
     answers = {name: [(Item("a"), "42")] for name in ("conductor", "best-of-3:gpt-5")}
     rows = [{"strategy": name} for name in answers]
-    told = {"suite": "my own.jsonl", "repeats": 2, "rows": rows}
-    directory = await write_evaluation(tmp_path / "plain", answers, **told)
+    fields = {"suite": "my own.jsonl", "repeats": 2, "rows": rows}
+    directory = await write_evaluation(tmp_path / "plain", answers, **fields)
     named = [*POOL.names, "absent"]
     page = manifest_page(directory, suite="my own.jsonl", limit=None, workers=named, judge="gpt-5")
     assert command_on(page) == (

@@ -25,8 +25,10 @@ def test_a_question_has_the_same_id_in_every_process() -> None:
     code = (
         f"from podium_lab.etudes.tasks import everyday_task; print(everyday_task({QUESTION!r}).id)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == everyday_task(QUESTION).id
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == everyday_task(QUESTION).id
 
 
 def test_the_suite_is_a_hundred_questions_that_no_training_has_seen() -> None:

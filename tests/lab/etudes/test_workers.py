@@ -58,9 +58,9 @@ def test_training_knows_hundreds_of_descriptions_of_a_specialist(family: str) ->
 def test_a_composed_description_names_more_than_half_of_the_skills(family: str) -> None:
     parts = read_table("trades.toml")[family]["parts"]
     lines = descriptions(family, "train")[-300:]
-    told = [sum(any(way in line for way in ways) for ways in parts) for line in lines]
-    assert min(told) > len(parts) // 2
-    assert max(told) == len(parts)
+    values = [sum(any(way in line for way in ways) for ways in parts) for line in lines]
+    assert min(values) > len(parts) // 2
+    assert max(values) == len(parts)
 
 
 def test_no_two_specialists_do_the_same() -> None:

@@ -71,8 +71,8 @@ def test_a_directory_of_no_training_is_refused(tmp_path: Path) -> None:
 def test_runs_are_added_up_and_parameters_are_those_of_the_last_adapter(tmp_path: Path) -> None:
     for name, rollouts in (("first", 0), ("second", 300)):
         write(tmp_path / name, 60.0)
-        told = json.dumps({"seconds": 60.0, "rollouts": rollouts})
-        (tmp_path / name / "summary.json").write_text(told, "utf-8")
+        result = json.dumps({"seconds": 60.0, "rollouts": rollouts})
+        (tmp_path / name / "summary.json").write_text(result, "utf-8")
     adapter = tmp_path / "second" / "conductor"
     adapter.mkdir()
     header = {
@@ -91,8 +91,8 @@ def adapter(directory: Path, header: object, length: int | None = None) -> Path:
     """An adapter of whose file there is nothing but the header, which may lie about its length."""
     directory.mkdir(exist_ok=True)
     text = json.dumps(header).encode()
-    told = (len(text) if length is None else length).to_bytes(8, "little")
-    (directory / "adapter_model.safetensors").write_bytes(told + text)
+    values = (len(text) if length is None else length).to_bytes(8, "little")
+    (directory / "adapter_model.safetensors").write_bytes(values + text)
     return directory
 
 

@@ -90,8 +90,8 @@ def found(recipe: Recipe) -> Coordinator:
 
 
 def summary(recipe: Recipe) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((recipe.output / "summary.json").read_text("utf-8"))
-    return told
+    document: dict[str, Any] = json.loads((recipe.output / "summary.json").read_text("utf-8"))
+    return document
 
 
 def evolved(base: Path, directory: Path, *overrides: str) -> Recipe:

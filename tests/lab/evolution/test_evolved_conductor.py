@@ -120,8 +120,8 @@ async def test_only_a_workers_turn_gets_the_response_options() -> None:
         rounds=2,
         response_options=ResponseOptions(max_tokens=7),
     )
-    told = ["goes to the user as the answer" in step.prompt for step in run.steps]
-    assert told == [False, True]
+    values = ["goes to the user as the answer" in step.prompt for step in run.steps]
+    assert values == [False, True]
     assert [request.max_tokens for request in ann.requests] == [None, 7]
 
 

@@ -25,11 +25,11 @@ def nearness(candidate: Vector) -> float:
 def searched(
     search: Search, steps: int, reward: Callable[[Vector], float] = nearness
 ) -> list[list[float]]:
-    told = []
+    values = []
     for _ in range(steps):
-        told.append([reward(candidate) for candidate in search.ask()])
-        search.tell(told[-1])
-    return told
+        values.append([reward(candidate) for candidate in search.ask()])
+        search.tell(values[-1])
+    return values
 
 
 def beginning(method: Method = "cma-es", seed: int = 42) -> Search:
@@ -55,16 +55,16 @@ def test_evolution_finds_more_than_as_many_random_tries() -> None:
 
 def test_random_search_keeps_the_best_candidate() -> None:
     search = beginning("random")
-    told = searched(search, 5)
-    assert nearness(search.found) == max(reward for step in told for reward in step)
+    result = searched(search, 5)
+    assert nearness(search.found) == max(reward for step in result for reward in step)
 
 
 @both
 def test_replayed_rewards_restore_a_search(method: Method) -> None:
     whole = beginning(method)
-    told = searched(whole, 3)
+    result = searched(whole, 3)
     again = beginning(method)
-    for rewards in told:
+    for rewards in result:
         again.ask()
         again.tell(rewards)
     assert np.array_equal(again.found, whole.found)

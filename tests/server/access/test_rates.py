@@ -105,9 +105,9 @@ async def test_no_minute_sees_more_than_a_burst_and_the_rate_however_replicas_ar
             asked = [dice.choice(replicas.all) for _ in range(dice.randint(1, 6))]
             waits = await asyncio.gather(*(wait(replica, replicas) for replica in asked))
             began += [time.now] * waits.count(None)
-            told = [each for each in waits if each is not None]
-            if told and dice.random() < 0.5:
-                time.now += min(told) + 1e-6
+            values = [each for each in waits if each is not None]
+            if values and dice.random() < 0.5:
+                time.now += min(values) + 1e-6
                 assert await wait(replicas.all[0], replicas) is None, "it was told to come now"
                 began.append(time.now)
             time.now += dice.choice([0.0, 0.5, 3.0])

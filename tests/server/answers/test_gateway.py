@@ -148,13 +148,13 @@ async def test_a_message_says_which_stop_sequence_ended_it(model: str) -> None:
     body = {"model": model, "max_tokens": 9, "stop_sequences": ["END"], "messages": WHY}
     async with serving(application([worker], dialects=REAL)) as served:
         response = await served.client.post("/v1/messages", json=body)
-    told = response.json()
-    assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "END")
+    document = response.json()
+    assert (document["stop_reason"], document["stop_sequence"]) == ("stop_sequence", "END")
 
 
-@pytest.mark.parametrize(("parallel", "told"), [(True, ["a", "b"]), (False, ["a"])])
+@pytest.mark.parametrize(("parallel", "reported"), [(True, ["a", "b"]), (False, ["a"])])
 async def test_one_call_at_a_time_is_reported_where_it_is_demanded(
-    parallel: bool, told: list[str]
+    parallel: bool, reported: list[str]
 ) -> None:
     calls = (ToolCall("1", "a", "{}"), ToolCall("2", "b", "{}"))
     profile = WorkerProfile(name="able", capabilities=frozenset({"tools"}))
@@ -168,7 +168,7 @@ async def test_one_call_at_a_time_is_reported_where_it_is_demanded(
     async with serving(application([worker], dialects=REAL)) as served:
         response = await served.client.post(PLAIN, json=body)
     message = response.json()["choices"][0]["message"]
-    assert [call["function"]["name"] for call in message["tool_calls"]] == told
+    assert [call["function"]["name"] for call in message["tool_calls"]] == reported
     assert worker.requests[-1].parallel_tools is parallel
 
 

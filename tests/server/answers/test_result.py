@@ -37,8 +37,12 @@ def broken() -> Run:
 
 def test_a_response_reports_the_usage_of_its_own_request() -> None:
     cost = RequestCost(usage=Usage(1, 2, 0, 0, 0))
-    told = build_result(ApiRequest(model="podium@pin", messages=()), RUN, cost)
-    assert (told.response.model, told.response.usage, told.run) == ("podium@pin", cost.usage, RUN)
+    result = build_result(ApiRequest(model="podium@pin", messages=()), RUN, cost)
+    assert (result.response.model, result.response.usage, result.run) == (
+        "podium@pin",
+        cost.usage,
+        RUN,
+    )
 
 
 def test_only_a_run_that_waits_has_calls_to_tell() -> None:

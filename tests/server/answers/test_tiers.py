@@ -151,8 +151,8 @@ async def test_the_same_request_again_and_changed_results_are_answered_afresh(
         _, message = await the_call(served)
         bodies = [with_result(message, text, stream=stream) for text in ("a cat", "a cat", "a dog")]
         answers = [await served.client.post(PLAIN, json=body, headers=headers) for body in bodies]
-    assert [told.status_code for told in answers] == [200, 200, 200]
-    assert len({told.headers["x-podium-run"] for told in answers}) == 3
+    assert [result.status_code for result in answers] == [200, 200, 200]
+    assert len({result.headers["x-podium-run"] for result in answers}) == 3
     sent = [request.messages[-1].parts for request in list(worker.requests)[1:]]
     results = ["a cat", "a cat", "a dog"]
     assert sent == [(ToolResult("c1", text),) for text in results]
@@ -259,8 +259,8 @@ async def test_a_conversation_continues_from_a_response(tmp_path: Path) -> None:
         first = (await ask("Who?", instructions="Be brief.")).json()
         second = await ask("When?", previous_response_id=first["id"], instructions="Be exact.")
         assert second.status_code == 200
-        told = [(m.role, m.text) for m in worker.requests[-1].messages]
-        assert told == [
+        sent = [(m.role, m.text) for m in worker.requests[-1].messages]
+        assert sent == [
             ("system", "Be exact."),
             ("user", "Who?"),
             ("assistant", "Ada."),
@@ -322,11 +322,11 @@ async def test_a_prompt_that_fits_into_no_window_is_the_clients_to_shorten(model
     async with serving(application([refusing], dialects=REAL)) as served:
         chatted = await served.client.post(PLAIN, json={**chat(said("Why?")), "model": model})
         body = {"model": model, "max_tokens": 9, "messages": [said("Why?")]}
-        told = await served.client.post("/v1/messages", json=body)
-    assert (chatted.status_code, told.status_code) == (400, 400)
+        response = await served.client.post("/v1/messages", json=body)
+    assert (chatted.status_code, response.status_code) == (400, 400)
     assert chatted.json()["error"]["code"] == "context_length_exceeded"
-    assert told.json()["error"]["type"] == "invalid_request_error"
-    for answer in (chatted, told):
+    assert response.json()["error"]["type"] == "invalid_request_error"
+    for answer in (chatted, response):
         assert "prompt is too long" in answer.json()["error"]["message"]
         assert "room for 8 tokens" in answer.json()["error"]["message"]
 
@@ -352,8 +352,8 @@ async def test_a_round_is_not_streamed_before_it_is_final() -> None:
     app = application(crew, conductor=ModelConductor(planner), options=Options(rounds=2))
     async with serving(app) as served:
         response = await served.ask(model="podium-ultra", stream=True)
-    told = [json.loads(line) for line in response.content.splitlines()]
-    words = "".join(each[1] for each in told if each[0] == "text")
+    document = [json.loads(line) for line in response.content.splitlines()]
+    words = "".join(each[1] for each in document if each[0] == "text")
     assert words == "second try"
 
 
@@ -467,9 +467,9 @@ async def test_a_stream_that_breaks_off_continues_without_repeating_a_word() -> 
     async with serving(application([Breaking()])) as served:
         for model in ("podium-ultra", "breaking"):
             response = await served.ask(model=model, stream=True)
-            told = [json.loads(line) for line in response.content.splitlines()]
-            assert "".join(each[1] for each in told if each[0] == "text") == "one two three"
-            assert told[-1][0] == "end"
+            document = [json.loads(line) for line in response.content.splitlines()]
+            assert "".join(each[1] for each in document if each[0] == "text") == "one two three"
+            assert document[-1][0] == "end"
 
 
 async def test_a_stream_that_breaks_off_for_good_ends_with_an_error() -> None:
@@ -486,8 +486,8 @@ async def test_a_stream_that_breaks_off_for_good_ends_with_an_error() -> None:
     async with serving(application([Broken()])) as served:
         for model in ("podium-ultra", "broken"):
             response = await served.ask(model=model, stream=True)
-            told = [json.loads(line) for line in response.content.splitlines()]
-            assert [each[0] for each in told] == ["begin", "text", "fail"], model
+            document = [json.loads(line) for line in response.content.splitlines()]
+            assert [each[0] for each in document] == ["begin", "text", "fail"], model
 
 
 async def test_a_fixed_workflow_is_streamed_though_more_rounds_are_usual() -> None:
@@ -499,5 +499,5 @@ async def test_a_fixed_workflow_is_streamed_though_more_rounds_are_usual() -> No
     )
     async with serving(app) as served:
         response = await served.ask(model="podium-ultra", stream=True)
-    told = [json.loads(line) for line in response.content.splitlines()]
-    assert [each[0] for each in told] == ["begin", "text", "text", "end"]
+    document = [json.loads(line) for line in response.content.splitlines()]
+    assert [each[0] for each in document] == ["begin", "text", "text", "end"]

@@ -79,8 +79,14 @@ def test_a_result_needs_an_open_call_unless_it_may_have_been_made_before(
 
 def test_results_that_follow_each_other_are_one_message_and_others_stay_apart() -> None:
     one, two = ToolResult("c", "noon"), ToolResult("d", "late")
-    told = [CALLED, Message("tool", (one,)), Message("tool", (two,)), user("So?"), user("Well?")]
-    assert merge_tool_results(told) == [CALLED, Message("tool", (one, two)), *told[3:]]
+    messages = [
+        CALLED,
+        Message("tool", (one,)),
+        Message("tool", (two,)),
+        user("So?"),
+        user("Well?"),
+    ]
+    assert merge_tool_results(messages) == [CALLED, Message("tool", (one, two)), *messages[3:]]
 
 
 def test_instructions_come_first_and_empty_ones_not_at_all() -> None:

@@ -139,9 +139,13 @@ async def test_a_report_may_lie_by_itself(trained: Path) -> None:
     (trained / "shown").mkdir()
     (trained / "shown" / "report.html").write_text("<p>as written</p>")
     async with shown(trained) as client:
-        told = (await client.get("/v1/learning/trained.shown")).json()
+        response = (await client.get("/v1/learning/trained.shown")).json()
         page = await client.get("/v1/learning/trained.shown/report")
-    assert (told["object"], told["kind"], told["has_report"]) == ("report", "report", True)
+    assert (response["object"], response["kind"], response["has_report"]) == (
+        "report",
+        "report",
+        True,
+    )
     assert page.text == "<p>as written</p>"
 
 

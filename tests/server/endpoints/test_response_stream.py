@@ -217,9 +217,9 @@ async def test_calls_are_sent_in_pieces_and_their_rest_at_the_end() -> None:
     client = Client(shows_reasoning=True)
 
     def tell(stream: ResponseStream) -> str:
-        told = calls((0, '{"x'), (0, '": 1}'), (1, '{"x": '))(stream)
+        result = calls((0, '{"x'), (0, '": 1}'), (1, '{"x": '))(stream)
         stream.progress("too late")
-        return told
+        return result
 
     await client.reads(tell, *ADD)
     assert [tuple(each) for each in client.got if each[0] in ("call", "progress")] == [

@@ -74,10 +74,10 @@ async def test_a_step_that_failed_reports_every_call_and_why(tmp_path: Path) -> 
     )
     async with serving(app) as served:
         run_id = (await served.ask(model="podium-ultra")).headers["x-podium-run"]
-        told = await of_step(served, run_id, 0, 0)
-    assert [call["worker"] for call in told["attempts"]] == ["a", "b"]
-    assert "not me" in told["attempts"][0]["error"]
-    assert (told["worker"], told["answered_by"]) == ("a", "b")
+        results = await of_step(served, run_id, 0, 0)
+    assert [call["worker"] for call in results["attempts"]] == ["a", "b"]
+    assert "not me" in results["attempts"][0]["error"]
+    assert (results["worker"], results["answered_by"]) == ("a", "b")
 
 
 async def test_a_step_of_a_nested_run_is_found_through_the_run_around_it(tmp_path: Path) -> None:
@@ -128,13 +128,13 @@ async def test_a_run_is_reported_with_its_plans_its_calls_and_how_it_stands(tmp_
     await elsewhere.close()
     await store.finish(finished(error="nearly", owner="key_1"))
     async with serving(app) as served:
-        told = [(await served.client.get(f"/v1/runs/run_{n}")).json() for n in (1, 2, 3)]
-    assert (told[0]["error"], told[0]["owner"]) == ("nearly", "key_1")
-    assert told[0]["created_at"] == "2026-01-01T00:00:00.000+00:00"
-    (round_,) = told[0]["rounds"]
+        response = [(await served.client.get(f"/v1/runs/run_{n}")).json() for n in (1, 2, 3)]
+    assert (response[0]["error"], response[0]["owner"]) == ("nearly", "key_1")
+    assert response[0]["created_at"] == "2026-01-01T00:00:00.000+00:00"
+    (round_,) = response[0]["rounds"]
     assert [step["access"] for step in round_["workflow"]["steps"]] == [[], [0], "all"]
-    assert told[0]["steps"][2]["attempts"] == []
-    assert [each["is_executing"] for each in told] == [False, True, False]
+    assert response[0]["steps"][2]["attempts"] == []
+    assert [each["is_executing"] for each in response] == [False, True, False]
 
 
 async def test_a_run_that_a_newer_podium_wrote_is_distinguished_from_a_store_that_fails(

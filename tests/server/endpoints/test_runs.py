@@ -158,14 +158,14 @@ async def test_the_events_of_a_run_that_has_ended_are_told_from_its_record(tmp_p
     async with with_runs(tmp_path) as served:
         run_id = (await served.ask("Compare!")).headers["x-podium-run"]
         response = await served.client.get(f"/v1/runs/{run_id}/events")
-    told = events_in(response.text)
-    assert [name for name, _ in told] == [
+    events = events_in(response.text)
+    assert [name for name, _ in events] == [
         "run_started",
         "round_planned",
         *["step_done"] * 3,
         "run_done",
     ]
-    assert told[-1][1]["answer"] == "yes"
+    assert events[-1][1]["answer"] == "yes"
 
 
 async def test_the_events_of_a_run_in_progress_are_reported_as_they_happen(tmp_path: Path) -> None:
@@ -189,14 +189,14 @@ async def test_the_events_of_a_run_in_progress_are_reported_as_they_happen(tmp_p
         while run_id not in served.service.repository.broadcast._watchers:
             await asyncio.sleep(0)
         go_on.set()
-        told = events_in((await watching).text)
+        events = events_in((await watching).text)
         await asking
         assert not served.service.repository.broadcast._events, "what has ended is not held"
         assert not served.service.repository.broadcast._root_of
-    names = [name for name, _ in told]
+    names = [name for name, _ in events]
     assert names[:3] == ["run_started", "round_planned", "step_started"]
     assert names[-3:] == ["step_done", "round_done", "run_done"]
-    assert ("step_delta", "yes") in [(name, event.get("text")) for name, event in told]
+    assert ("step_delta", "yes") in [(name, event.get("text")) for name, event in events]
 
 
 async def running(directory: Path, process: str, owner: str = "") -> str:
@@ -293,7 +293,7 @@ async def test_a_run_of_another_key_is_not_found(tmp_path: Path) -> None:
             ("DELETE", "/v1/runs/{}"),
             ("GET", "/v1/runs?before={}"),
         ):
-            told = [
+            response = [
                 await served.client.request(
                     method,
                     path.format(run_id),
@@ -302,8 +302,8 @@ async def test_a_run_of_another_key_is_not_found(tmp_path: Path) -> None:
                 )
                 for run_id in (theirs, unknown)
             ]
-            assert [each.status_code for each in told] == [404, 404], path
-            words = [each.text.replace(theirs, unknown) for each in told]
+            assert [each.status_code for each in response] == [404, 404], path
+            words = [each.text.replace(theirs, unknown) for each in response]
             assert words[0] == words[1], path
 
 
@@ -406,7 +406,7 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
             assert given.status_code == 200
         kept = (await served.client.get(path)).json()
         assert (kept["score"], kept["comment"]) == (1, "Hm.")
-        for wrong, field, told in (
+        for wrong, field, result in (
             ({"score": 2}, "score", "score: expected a number from 0 to 1, got 2"),
             ({"score": True}, "score", "score: expected a number from 0 to 1, got true"),
             ({"score": "1"}, "score", "score: expected a number from 0 to 1, got '1'"),
@@ -416,7 +416,7 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
         ):
             refused = await served.client.post(path, json=wrong)
             assert (refused.status_code, refused.json()["field"]) == (400, field)
-            assert told in refused.json()["message"]
+            assert result in refused.json()["message"]
         nowhere = await served.client.post("/v1/runs/run_none/feedback", json={"score": 1})
         assert nowhere.status_code == 404
 
@@ -442,8 +442,13 @@ async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path
         path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}"
         assert (await served.client.get(path)).json()["feedback"] is None
         await served.client.post(f"{path}/feedback", json={"score": 1})
-        told = (await served.client.get(path)).json()["feedback"]
-        assert (told["score"], told["grader"], told["answer"], "task" in told) == (1, "", "", False)
+        response = (await served.client.get(path)).json()["feedback"]
+        assert (response["score"], response["grader"], response["answer"], "task" in response) == (
+            1,
+            "",
+            "",
+            False,
+        )
         better = {"score": 0, "answer": " No. "}
         given = (await served.client.post(f"{path}/feedback", json=better)).json()
         assert (given["score"], given["answer"]) == (0, "No.")
@@ -476,8 +481,8 @@ async def test_a_response_that_is_reported_again_says_how_its_run_stands(
     async with with_runs(tmp_path) as served:
         run = await served.service.store.load(run_id)
         await served.service.store.finish(replace(run, **changes))
-        told = await served.client.get(f"/v1/responses/{run_id.replace('run_', 'resp_')}")
-    response = Response.model_validate(told.json(), strict=True)
+        reported = await served.client.get(f"/v1/responses/{run_id.replace('run_', 'resp_')}")
+    response = Response.model_validate(reported.json(), strict=True)
     assert (response.status, response.output_text) == (status, changes["answer"] or "")
     assert (response.error and response.error.message) == error
     assert (response.usage is None) == (status in ("in_progress", "failed"))

@@ -29,14 +29,14 @@ async def asked(server: Replica, question: str, parts: int, *, named: bool = Tru
     async with httpx.AsyncClient(timeout=PATIENCE) as client, asyncio.timeout(PATIENCE):
         while True:
             try:
-                told = await client.post(
+                response = await client.post(
                     server.address + CHAT, json=body_of(question, parts), headers=headers
                 )
             except httpx.TransportError:
                 await asyncio.sleep(0.1)
                 continue
-            assert told.status_code == 200, told.text
-            answer: str = told.json()["choices"][0]["message"]["content"]
+            assert response.status_code == 200, response.text
+            answer: str = response.json()["choices"][0]["message"]["content"]
             return answer
 
 

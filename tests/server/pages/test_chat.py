@@ -171,9 +171,9 @@ async def test_the_end_reports_cost_time_tokens_and_the_way_to_the_run(
     await page.keyboard.press("Control+Enter")
     card = version(page, "podium-mini")
     await answered(card)
-    told = await figures(card)
-    assert re.fullmatch(r"\d+ ms|[\d.]+ s", told.pop("Time"))
-    assert told == {
+    results = await figures(card)
+    assert re.fullmatch(r"\d+ ms|[\d.]+ s", results.pop("Time"))
+    assert results == {
         "Cost": "$0.00012",
         "Tokens in": "100",
         "Tokens out": "10 out",
@@ -189,8 +189,8 @@ async def test_a_cost_that_is_unknown_is_a_dash_and_not_nothing(page: Page, serv
     async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)
         await answered(card)
-        told = await figures(card)
-    assert (told["Cost"], told["Calls"]) == ("–", "3 calls")
+        results = await figures(card)
+    assert (results["Cost"], results["Calls"]) == ("–", "3 calls")
 
 
 async def test_a_plan_is_shown_with_an_estimate_and_runs_on_click(page: Page, stage: Stage) -> None:
@@ -359,8 +359,8 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     alone = version(page, "cleo alone")
     await answered(alone)
     assert await alone.locator(".answer").inner_text() == "No: 91 is 7 times 13."
-    told = await figures(alone)
-    assert (told["Cost"], told["Tokens in"], told["Calls"]) == ("$0.0006", "100", "1 call")
+    results = await figures(alone)
+    assert (results["Cost"], results["Tokens in"], results["Calls"]) == ("$0.0006", "100", "1 call")
     assert "most expensive" in await alone.inner_text()
     assert stage.cleo.asked[-1].messages[-1].text == QUESTION
     assert not await card.get_by_role("button", name="Run beside").count()
@@ -944,8 +944,8 @@ async def busy(page: Page, action: str) -> float:
     await session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     async def at_work() -> float:
-        told = await session.send("Performance.getMetrics")
-        metrics = {each["name"]: each["value"] for each in told["metrics"]}
+        results = await session.send("Performance.getMetrics")
+        metrics = {each["name"]: each["value"] for each in results["metrics"]}
         return float(metrics["TaskDuration"])
 
     before = await at_work()

@@ -77,9 +77,9 @@ async def test_a_listed_page_chats_and_streams(
         page_elsewhere(page, watched) as origin,
         serve([worker()], keys=keys, cors=(origin,)) as site,
     ):
-        told = await chat(page, site, site.token)
-        assert (told["status"], "forty two" in told["text"]) == (200, True)
-        assert told["id"].startswith("req_")
+        results = await chat(page, site, site.token)
+        assert (results["status"], "forty two" in results["text"]) == (200, True)
+        assert results["id"].startswith("req_")
         streamed = await chat(page, site, site.token, stream=True)
         assert streamed["text"].endswith("data: [DONE]\n\n")
         watched.allow("404", "401")
@@ -96,8 +96,8 @@ async def test_every_page_may_come_with_a_key_where_the_setting_says_so(
         page_elsewhere(page, watched),
         serve([worker()], keys=True, cors=("*",)) as site,
     ):
-        told = await chat(page, site, site.token)
-        assert (told["status"], "forty two" in told["text"]) == (200, True)
+        results = await chat(page, site, site.token)
+        assert (results["status"], "forty two" in results["text"]) == (200, True)
         watched.allow("401")
         assert (await chat(page, site))["status"] == 401
 
@@ -108,5 +108,5 @@ async def test_other_pages_get_nothing(
 ) -> None:
     watched.allow("blocked by CORS policy", "Failed to load resource")
     async with page_elsewhere(page, watched), serve([worker()], cors=cors) as site:
-        told = await chat(page, site)
-        assert (told["status"], told["id"]) == (0, None)
+        results = await chat(page, site)
+        assert (results["status"], results["id"]) == (0, None)

@@ -126,8 +126,8 @@ async def test_samples_are_searched(page: Page, site: Site) -> None:
 async def test_two_evaluations_are_compared_sample_by_sample(page: Page, site: Site) -> None:
     await page.goto(site.url("/learning/measured.first"))
     await page.get_by_label("Compare with").select_option("measured/second")
-    told = "first: conductor 66.7% right, second: conductor 66.7% right; 1 gained, 1 lost"
-    await expect(page.get_by_text(told)).to_be_visible()
+    result = "first: conductor 66.7% right, second: conductor 66.7% right; 1 gained, 1 lost"
+    await expect(page.get_by_text(result)).to_be_visible()
     await page.get_by_label("Show").select_option("right only on the right")
     await expect(page.locator(".result-title")).to_have_text([QUESTIONS[1]])
     await results(page).first.locator("> summary").click()

@@ -224,11 +224,11 @@ async def asked_in_background(site: Site, **body: object) -> tuple[asyncio.Task[
                 pass
 
     task = asyncio.create_task(ask())
-    told = site.service.repository.broadcast._events
-    while not told:
+    result = site.service.repository.broadcast._events
+    while not result:
         assert not task.done(), "the question was refused"
         await asyncio.sleep(0.005)
-    return task, next(iter(told))
+    return task, next(iter(result))
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ def test_types_of_the_modules_hold_and_one_that_does_not_is_found(tmp_path: Path
     project = {"extends": str(RULES), "include": [f"{STATIC}/**/*.js", "wrong.js"]}
     (tmp_path / "tsconfig.json").write_text(json.dumps(project), "utf-8")
     (tmp_path / "wrong.js").write_text(WRONG, "utf-8")
-    told = subprocess.run(
+    output = subprocess.run(
         [node, COMPILER, "--project", tmp_path, "--pretty", "false"],
         cwd=tmp_path,
         capture_output=True,
@@ -36,4 +36,4 @@ def test_types_of_the_modules_hold_and_one_that_does_not_is_found(tmp_path: Path
         check=False,
     )
     expected = "wrong.js(2,14): error TS2322: Type 'string' is not assignable to type 'number'."
-    assert (told.stdout.splitlines(), told.stderr) == ([expected], "")
+    assert (output.stdout.splitlines(), output.stderr) == ([expected], "")

@@ -52,15 +52,15 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_reported_once(
     async def is_claimed() -> bool:
         return True
 
-    told = [event async for event in EventBroadcaster().watch("run_1", load, is_claimed)]
-    assert [event.name for event in told] == [
+    events = [event async for event in EventBroadcaster().watch("run_1", load, is_claimed)]
+    assert [event.name for event in events] == [
         "run_started", "round_planned", "step_done", "step_done", "run_done",
     ]  # fmt: skip
-    assert [event.document["index"] for event in told[2:4]] == [1, 0]
+    assert [event.document["index"] for event in events[2:4]] == [1, 0]
 
 
 def test_a_step_in_progress_reports_what_its_worker_was_sent_until_it_is_done() -> None:
-    told = EventBroadcaster()
+    events = EventBroadcaster()
     for event in (
         RunStarted(run()),
         RoundPlanned("run_1", Round(0, TWO)),
@@ -70,11 +70,11 @@ def test_a_step_in_progress_reports_what_its_worker_was_sent_until_it_is_done() 
         StepProgress("run_1", replace(step(1), turns=(user("seen"),))),
         StepDone("run_1", step(0)),
     ):
-        told(event)
-    assert told.active_step("run_1", 0, 0) is None, "it is done"
-    assert told.active_step("run_1", 1, 0) is None, "it is not planned"
-    assert told.active_step("run_2", 0, 1) is None, "there is none"
-    going = told.active_step("run_1", 0, 1)
+        events(event)
+    assert events.active_step("run_1", 0, 0) is None, "it is done"
+    assert events.active_step("run_1", 1, 0) is None, "it is not planned"
+    assert events.active_step("run_2", 0, 1) is None, "there is none"
+    going = events.active_step("run_1", 0, 1)
     assert going is not None
     assert (going.run.id, going.round.workflow) == ("run_1", TWO)
     assert (going.step.prompt, going.step.answered_by) == ("Look again!", "other")
@@ -85,9 +85,11 @@ def test_what_a_guardrail_did_is_reported_as_it_happens() -> None:
     check = GuardrailCheck(
         guardrail="privacy", stage="reply", action="redacted", reason="1 × card", step=2
     )
-    (told,) = client_events(GuardrailActed("run_1", check))
-    assert told.name == "guardrail_acted"
-    shown = {key: told.document[key] for key in ("run_id", "guardrail", "action", "reason", "step")}
+    (result,) = client_events(GuardrailActed("run_1", check))
+    assert result.name == "guardrail_acted"
+    shown = {
+        key: result.document[key] for key in ("run_id", "guardrail", "action", "reason", "step")
+    }
     assert shown == {
         "run_id": "run_1",
         "guardrail": "privacy",

@@ -132,9 +132,9 @@ async def test_no_words_are_in_any_span() -> None:
     for workers in (pair(), [failing, pair()[1]]):
         async with traced(workers, FixedConductor(TWO)) as (served, exporter):
             await served.ask(SECRET, model="podium-ultra")
-        told = "".join(span.to_json() for span in exporter.get_finished_spans())
-        assert SECRET not in told
-        assert "run_" in told
+        result = "".join(span.to_json() for span in exporter.get_finished_spans())
+        assert SECRET not in result
+        assert "run_" in result
 
 
 async def test_calls_for_planning_belong_to_the_run_and_failed_ones_are_errors() -> None:
@@ -166,10 +166,10 @@ async def test_a_request_to_a_worker_is_the_span_of_its_call() -> None:
     async with traced(pair(), FixedConductor(TWO)) as (served, exporter):
         await served.ask(model="a")
     (span,) = exporter.get_finished_spans()
-    told = attributes(span)
-    assert told["gen_ai.operation.name"] == "chat"
-    assert (told["gen_ai.request.model"], told["gen_ai.provider.name"]) == ("a", "scripted")
-    assert told["gen_ai.usage.output_tokens"] == 5
+    reported = attributes(span)
+    assert reported["gen_ai.operation.name"] == "chat"
+    assert (reported["gen_ai.request.model"], reported["gen_ai.provider.name"]) == ("a", "scripted")
+    assert reported["gen_ai.usage.output_tokens"] == 5
 
 
 async def test_a_request_joins_the_trace_that_it_names() -> None:
@@ -256,8 +256,8 @@ async def test_spans_reach_a_collector_over_the_wire(
     scopes = [scope for resource in resources for scope in resource.scope_spans]
     names = {span.name for scope in scopes for span in scope.spans}
     assert {"POST /v1/chat/completions", "invoke_agent podium", "chat echo"} <= names
-    told = {item.key: item.value.string_value for item in resources[0].resource.attributes}
-    assert told["service.name"] == "our-podium"
+    reported = {item.key: item.value.string_value for item in resources[0].resource.attributes}
+    assert reported["service.name"] == "our-podium"
 
 
 async def test_without_the_extra_the_message_says_how_to_get_it(
@@ -291,8 +291,8 @@ async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> No
         id_of(run),
         id_of(step),
     ]
-    told = [dict(event.attributes or {}) for event in (*run.events, *step.events)]
-    assert told == [
+    events = [dict(event.attributes or {}) for event in (*run.events, *step.events)]
+    assert events == [
         {"podium.guardrail": "judged", "podium.stage": place, "podium.action": "noted"}
         for place in ("question", "answer")
     ]

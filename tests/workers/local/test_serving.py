@@ -62,7 +62,7 @@ sys.stdin.read()
 @running(THREADS)
 @pytest.mark.usefixtures("child")
 @pytest.mark.parametrize(
-    ("size", "threads", "told"),
+    ("size", "threads", "message"),
     [
         (SMALL_MODEL_BYTES - 1, -1, f"1 and {os.cpu_count()}"),
         (SMALL_MODEL_BYTES - 1, 3, "3 and 3"),
@@ -70,13 +70,13 @@ sys.stdin.read()
     ],
 )
 async def test_a_small_model_uses_one_thread_by_default(
-    size: int, threads: int, told: str, tmp_path: Path
+    size: int, threads: int, message: str, tmp_path: Path
 ) -> None:
     weights = tmp_path / "a.gguf"
     with weights.open("wb") as file:
         file.truncate(size)  # a hole, which takes no room
     model = SharedModel(ModelSettings(path=str(weights), threads=threads))
-    assert (await model.serving()).address == told
+    assert (await model.serving()).address == message
     await model.close()
 
 

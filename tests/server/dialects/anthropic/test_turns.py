@@ -154,9 +154,9 @@ def test_what_a_document_is_called_and_is_about_is_reported_before_its_words() -
         "title": "notes.txt",
         "context": "Of Deep Thought",
     }
-    *_, told = asked(**after_call(RESULT, notes)).messages[-1].parts
+    *_, result = asked(**after_call(RESULT, notes)).messages[-1].parts
     text = "[document: notes.txt]\nOf Deep Thought\nThe answer is 42"
-    assert told == Text(text, title="notes.txt")
+    assert result == Text(text, title="notes.txt")
 
 
 def test_pictures_within_a_document_are_seen() -> None:
@@ -194,11 +194,11 @@ def test_of_a_document_that_no_worker_reads_it_is_reported_that_there_was_one(
     refused = refusal(**said([{"type": "document", "source": source}]))
     assert refused.field == "messages.0.content.0.source"
     assert "pages as images" in str(refused)
-    *_, told = (
+    *_, result = (
         asked(**after_call(RESULT, {"type": "document", "source": source})).messages[-1].parts
     )
-    assert isinstance(told, Text)
-    assert told.text.startswith("[a document that you cannot read")
+    assert isinstance(result, Text)
+    assert result.text.startswith("[a document that you cannot read")
 
 
 def test_a_document_beside_results_is_what_a_tool_showed() -> None:

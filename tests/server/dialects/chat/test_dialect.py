@@ -422,9 +422,9 @@ def test_a_response_format_that_is_none_is_refused(form: Any, field: str) -> Non
 
 
 def test_verbosity_becomes_an_instruction() -> None:
-    told = read(verbosity="low").messages
-    assert [message.role for message in told] == ["system", "user"]
-    assert "short" in told[0].text
+    messages = read(verbosity="low").messages
+    assert [message.role for message in messages] == ["system", "user"]
+    assert "short" in messages[0].text
 
 
 def test_the_podium_object_is_read() -> None:
@@ -470,9 +470,9 @@ def test_any_body_is_read_or_refused_and_nothing_else(fields: dict[str, Any], sa
     if "messages" not in fields:
         whole["messages"] += said
     if found := _refused(whole):
-        told = CHAT.format_error(found)
-        assert json.dumps(told, ensure_ascii=False).encode()
-        assert told["error"]["message"]
+        result = CHAT.format_error(found)
+        assert json.dumps(result, ensure_ascii=False).encode()
+        assert result["error"]["message"]
 
 
 @given(SCRAP)

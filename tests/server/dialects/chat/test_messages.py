@@ -62,30 +62,34 @@ def test_words_are_words_as_text_or_as_parts() -> None:
 
 
 def test_a_developer_speaks_as_the_system() -> None:
-    told = read({"role": "developer", "content": "Be brief"}, ASKED)
-    assert told == (system("Be brief"), user("Why?"))
+    messages = read({"role": "developer", "content": "Be brief"}, ASKED)
+    assert messages == (system("Be brief"), user("Why?"))
 
 
 def test_earlier_messages_keep_their_order() -> None:
-    told = read(
+    messages = read(
         {"role": "system", "content": "Be brief"},
         {"role": "user", "content": "Hello"},
         {"role": "assistant", "content": "Hello you"},
         ASKED,
     )
-    assert told == (system("Be brief"), user("Hello"), assistant("Hello you"), user("Why?"))
+    assert messages == (system("Be brief"), user("Hello"), assistant("Hello you"), user("Why?"))
 
 
 def test_messages_keep_their_order() -> None:
-    told = read({"role": "assistant", "content": "Yes"}, ASKED, {"role": "system", "content": "Be"})
-    assert told == (assistant("Yes"), user("Why?"), system("Be"))
-    told = read(ASKED, calling("c"), result("c"), {"role": "system", "content": "Be brief"})
-    assert [message.role for message in told] == ["user", "assistant", "tool", "system"]
+    messages = read(
+        {"role": "assistant", "content": "Yes"}, ASKED, {"role": "system", "content": "Be"}
+    )
+    assert messages == (assistant("Yes"), user("Why?"), system("Be"))
+    messages = read(ASKED, calling("c"), result("c"), {"role": "system", "content": "Be brief"})
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "system"]
 
 
 def test_where_only_the_system_speaks_its_last_words_are_the_question() -> None:
-    told = read({"role": "system", "content": "Be brief"}, {"role": "system", "content": "Why?"})
-    assert told == (system("Be brief"), user("Why?"))
+    messages = read(
+        {"role": "system", "content": "Be brief"}, {"role": "system", "content": "Why?"}
+    )
+    assert messages == (system("Be brief"), user("Why?"))
 
 
 def test_a_participant_is_named_in_words() -> None:
@@ -118,21 +122,21 @@ def test_a_hint_at_the_cache_is_taken() -> None:
 
 
 def test_a_call_and_its_result_are_a_turn_each() -> None:
-    told = read(ASKED, calling("c1"), result("c1"))
-    assert told[1:] == (
+    messages = read(ASKED, calling("c1"), result("c1"))
+    assert messages[1:] == (
         Message("assistant", (ToolCall("c1", "clock", "{}"),)),
         Message("tool", (ToolResult("c1", "noon"),)),
     )
 
 
 def test_results_of_parallel_calls_are_one_message() -> None:
-    told = read(ASKED, calling("c1", "c2"), result("c2", "two"), result("c1", "one"))
-    assert told[-1] == Message("tool", (ToolResult("c2", "two"), ToolResult("c1", "one")))
+    messages = read(ASKED, calling("c1", "c2"), result("c2", "two"), result("c1", "one"))
+    assert messages[-1] == Message("tool", (ToolResult("c2", "two"), ToolResult("c1", "one")))
 
 
 def test_several_turns_with_tools_may_use_one_id_again() -> None:
-    told = read(ASKED, calling("c"), result("c"), calling("c"), result("c"), ASKED)
-    assert [message.role for message in told] == [
+    messages = read(ASKED, calling("c"), result("c"), calling("c"), result("c"), ASKED)
+    assert [message.role for message in messages] == [
         "user",
         "assistant",
         "tool",
@@ -152,8 +156,8 @@ def test_a_result_may_repeat_the_tools_name() -> None:
 
 
 def test_words_before_a_call_are_kept() -> None:
-    told = read(ASKED, calling("c") | {"content": "Let me look."}, result("c"))
-    assert told[1].parts == (Text("Let me look."), ToolCall("c", "clock", "{}"))
+    messages = read(ASKED, calling("c") | {"content": "Let me look."}, result("c"))
+    assert messages[1].parts == (Text("Let me look."), ToolCall("c", "clock", "{}"))
 
 
 def test_reasoning_that_comes_back_is_thinking_of_no_known_model() -> None:
@@ -328,8 +332,8 @@ def test_no_messages_are_no_conversation() -> None:
 
 
 def test_the_last_message_may_be_the_start_of_the_answer() -> None:
-    told = read(ASKED, {"role": "assistant", "content": "Because"})
-    assert told == (user("Why?"), assistant("Because"))
+    messages = read(ASKED, {"role": "assistant", "content": "Because"})
+    assert messages == (user("Why?"), assistant("Because"))
 
 
 @pytest.mark.parametrize("content", ["", " \n", [{"type": "text", "text": ""}]])

@@ -35,16 +35,16 @@ def answer(text: str = "", **fields: Any) -> ApiResponse:
 
 def test_a_plain_question_is_answered() -> None:
     stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
-    told = stage.client.chat.completions.create(model="podium", messages=QUESTION)
-    assert told.choices[0].message.content == "Because."
-    assert told.usage is not None
-    assert told.usage.total_tokens == 7
+    response = stage.client.chat.completions.create(model="podium", messages=QUESTION)
+    assert response.choices[0].message.content == "Because."
+    assert response.usage is not None
+    assert response.usage.total_tokens == 7
 
 
 def test_unknown_usage_is_none_for_the_sdk() -> None:
     stage = Backstage(answer("Because.", usage=UNKNOWN_USAGE))
-    told = stage.client.chat.completions.create(model="podium", messages=QUESTION)
-    assert told.usage is None
+    response = stage.client.chat.completions.create(model="podium", messages=QUESTION)
+    assert response.usage is None
 
 
 def test_a_stream_is_read_to_its_end() -> None:
@@ -52,11 +52,11 @@ def test_a_stream_is_read_to_its_end() -> None:
     stream = stage.client.chat.completions.create(
         model="podium", messages=QUESTION, stream=True, stream_options={"include_usage": True}
     )
-    told = list(stream)
-    words = [chunk.choices[0].delta.content for chunk in told if chunk.choices]
+    events = list(stream)
+    words = [chunk.choices[0].delta.content for chunk in events if chunk.choices]
     assert words == ["", "Be", "cause.", None]
-    assert told[-1].usage is not None
-    assert told[-1].usage.completion_tokens == 4
+    assert events[-1].usage is not None
+    assert events[-1].usage.completion_tokens == 4
 
 
 def test_reasoning_is_sent_on_request() -> None:
@@ -82,10 +82,10 @@ def test_the_stream_helper_assembles_the_whole_completion() -> None:
 
 def test_a_parsed_answer_is_the_model_that_was_asked_for() -> None:
     stage = Backstage(answer('{"steps": ["1+1"], "total": 2}'))
-    told = stage.client.chat.completions.parse(
+    response = stage.client.chat.completions.parse(
         model="podium", messages=QUESTION, response_format=Sum
     )
-    assert told.choices[0].message.parsed == Sum(steps=["1+1"], total=2)
+    assert response.choices[0].message.parsed == Sum(steps=["1+1"], total=2)
     schema = stage.asked[0].response_options.schema
     assert schema is not None
     assert schema["required"] == ["steps", "total"]
@@ -110,10 +110,10 @@ def test_an_answer_cut_off_is_not_parsed() -> None:
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # the SDK's own doing
 def test_a_message_that_was_parsed_can_be_sent_back() -> None:
     stage = Backstage(answer('{"steps": [], "total": 2}'), answer("Yes."))
-    told = stage.client.chat.completions.parse(
+    response = stage.client.chat.completions.parse(
         model="podium", messages=QUESTION, response_format=Sum
     )
-    said: Any = told.choices[0].message
+    said: Any = response.choices[0].message
     more: list[Any] = [*QUESTION, said, {"role": "user", "content": "Sure?"}]
     stage.client.chat.completions.create(model="podium", messages=more)
     assert [message.role for message in stage.asked[1].messages] == ["user", "assistant", "user"]
@@ -125,9 +125,11 @@ def results(calls: Iterable[Any]) -> list[Any]:
 
 def test_parallel_calls_go_out_and_their_results_come_back() -> None:
     stage = Backstage(answer(tool_calls=CALLS, finish="tool"), answer("Noon."))
-    told = stage.client.chat.completions.create(model="podium", messages=QUESTION, tools=[CLOCK])
-    said = told.choices[0].message
-    assert told.choices[0].finish_reason == "tool_calls"
+    response = stage.client.chat.completions.create(
+        model="podium", messages=QUESTION, tools=[CLOCK]
+    )
+    said = response.choices[0].message
+    assert response.choices[0].finish_reason == "tool_calls"
     assert said.tool_calls is not None
     back: list[Any] = [*QUESTION, said, *results(said.tool_calls)]
     stage.client.chat.completions.create(model="podium", messages=back, tools=[CLOCK])
@@ -157,10 +159,10 @@ def test_streamed_calls_are_put_together_by_the_helper_and_can_be_sent_back() ->
 def test_arguments_of_a_pydantic_tool_are_parsed() -> None:
     call = ToolCall("call_1", "Sum", '{"steps": [], "total": 3}')
     stage = Backstage(answer(tool_calls=(call,), finish="tool"))
-    told = stage.client.chat.completions.parse(
+    response = stage.client.chat.completions.parse(
         model="podium", messages=QUESTION, tools=[openai.pydantic_function_tool(Sum)]
     )
-    calls = told.choices[0].message.tool_calls
+    calls = response.choices[0].message.tool_calls
     assert calls is not None
     assert calls[0].function.parsed_arguments == Sum(steps=[], total=3)
     assert [tool.name for tool in stage.asked[0].response_options.tools] == ["Sum"]

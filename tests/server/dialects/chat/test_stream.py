@@ -41,18 +41,18 @@ def delta(piece: bytes) -> dict[str, Any]:
 
 def test_a_stream_of_words_adds_up_to_the_answer() -> None:
     pen = writer()
-    told = chunks(
+    reported = chunks(
         pen.begin() + pen.text("Be") + pen.text("cause.") + pen.end(ended(text="Because."))
     )
-    assert told[0].choices[0].delta.role == "assistant"
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in told) == "Because."
-    assert [chunk.choices[0].finish_reason for chunk in told] == [None, None, None, "stop"]
+    assert reported[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in reported) == "Because."
+    assert [chunk.choices[0].finish_reason for chunk in reported] == [None, None, None, "stop"]
 
 
 def test_every_chunk_has_the_same_id_time_and_model() -> None:
     pen = counted()
-    told = chunks(pen.begin() + pen.text("a") + pen.end(ended(text="a", tool_calls=CALLS)))
-    assert {(chunk.id, chunk.created, chunk.model) for chunk in told} == {
+    reported = chunks(pen.begin() + pen.text("a") + pen.end(ended(text="a", tool_calls=CALLS)))
+    assert {(chunk.id, chunk.created, chunk.model) for chunk in reported} == {
         ("chatcmpl-1f", 7, "podium")
     }
 
@@ -84,30 +84,32 @@ def test_a_keep_alive_is_no_event() -> None:
 
 def test_every_call_comes_whole_with_its_index() -> None:
     pen = writer()
-    told = chunks(pen.begin() + pen.end(ended(tool_calls=CALLS, finish="tool")))
-    calls = [call for chunk in told for call in chunk.choices[0].delta.tool_calls or ()]
+    reported = chunks(pen.begin() + pen.end(ended(tool_calls=CALLS, finish="tool")))
+    calls = [call for chunk in reported for call in chunk.choices[0].delta.tool_calls or ()]
     assert [(call.index, call.id, call.type) for call in calls] == [
         (0, "call_1", "function"),
         (1, "call_2", "function"),
     ]
     assert calls[1].function is not None
     assert (calls[1].function.name, calls[1].function.arguments) == ("weather", '{"city":"Ulm"}')
-    assert told[-1].choices[0].finish_reason == "tool_calls"
+    assert reported[-1].choices[0].finish_reason == "tool_calls"
 
 
 def test_usage_comes_last_where_it_was_asked_for() -> None:
     pen = counted()
-    told = chunks(pen.begin() + pen.text("a") + pen.end(ended(text="a", usage=Usage(3, 4, 1, 2))))
-    assert told[-1].choices == []
-    assert told[-1].usage is not None
-    assert told[-1].usage.total_tokens == 7
-    assert [chunk.usage for chunk in told[:-1]] == [None, None, None]
+    reported = chunks(
+        pen.begin() + pen.text("a") + pen.end(ended(text="a", usage=Usage(3, 4, 1, 2)))
+    )
+    assert reported[-1].choices == []
+    assert reported[-1].usage is not None
+    assert reported[-1].usage.total_tokens == 7
+    assert [chunk.usage for chunk in reported[:-1]] == [None, None, None]
 
 
 def test_other_chunks_say_that_usage_is_still_to_come() -> None:
     pen = counted()
-    told = events(pen.begin() + pen.end(ended(usage=Usage(3, 4))))
-    assert all("usage" in chunk for chunk in told)
+    reported = events(pen.begin() + pen.end(ended(usage=Usage(3, 4))))
+    assert all("usage" in chunk for chunk in reported)
 
 
 def test_usage_is_not_sent_unasked() -> None:
@@ -129,8 +131,8 @@ def test_the_way_of_serving_is_repeated_in_every_chunk() -> None:
 
 def test_a_failure_is_an_error_in_place_of_a_chunk() -> None:
     pen = writer()
-    told = events(pen.begin() + pen.text("Be") + pen.fail(ApiError("upstream", "it broke off")))
-    assert told[-1] == {
+    reported = events(pen.begin() + pen.text("Be") + pen.fail(ApiError("upstream", "it broke off")))
+    assert reported[-1] == {
         "error": {
             "message": "it broke off",
             "type": "server_error",
@@ -160,9 +162,9 @@ def test_every_stream_fits_the_sdks_types(
         stream += pen.keep_alive() if kind == "keep_alive" else getattr(pen, kind)(words)
     text = "".join(words for kind, words in pieces if kind == "text")
     stream += pen.end(ended(text=text, tool_calls=calls, usage=used))
-    told = [chunk for chunk in chunks(stream) if chunk.choices]
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in told) == text
-    assert sum(chunk.choices[0].finish_reason is not None for chunk in told) == 1
+    reported = [chunk for chunk in chunks(stream) if chunk.choices]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in reported) == text
+    assert sum(chunk.choices[0].finish_reason is not None for chunk in reported) == 1
 
 
 def test_a_call_can_be_written_in_pieces() -> None:

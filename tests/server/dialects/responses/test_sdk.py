@@ -38,17 +38,17 @@ def answer(text: str = "", **fields: Any) -> ApiResponse:
 
 def test_a_plain_question_is_answered() -> None:
     stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
-    told = stage.client.responses.create(model="podium", input="Why?", instructions="Be kind.")
-    assert told.output_text == "Because."
-    assert told.usage is not None
-    assert told.usage.total_tokens == 7
+    response = stage.client.responses.create(model="podium", input="Why?", instructions="Be kind.")
+    assert response.output_text == "Because."
+    assert response.usage is not None
+    assert response.usage.total_tokens == 7
     assert [message.text for message in stage.asked[0].messages] == ["Be kind.", "Why?"]
 
 
 async def test_a_plain_question_is_answered_to_the_async_client() -> None:
     stage = Backstage(answer("Because."))
-    told = await stage.async_client.responses.create(model="podium", input="Why?")
-    assert told.output_text == "Because."
+    response = await stage.async_client.responses.create(model="podium", input="Why?")
+    assert response.output_text == "Because."
 
 
 def test_unknown_usage_is_none_for_the_sdk() -> None:
@@ -84,8 +84,8 @@ def test_reasoning_is_sent_on_request() -> None:
 
 def test_structured_output_is_parsed() -> None:
     stage = Backstage(answer('{"steps": ["2+2"], "total": 4}'))
-    told = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
-    assert told.output_parsed == Sum(steps=["2+2"], total=4)
+    response = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
+    assert response.output_parsed == Sum(steps=["2+2"], total=4)
     schema = stage.asked[0].response_options.schema
     assert schema is not None
     assert set(schema["properties"]) == {"steps", "total"}
@@ -100,14 +100,14 @@ def test_structured_output_is_parsed_from_a_stream() -> None:
 
 def test_a_refusal_of_structured_output_parses_to_nothing() -> None:
     stage = Backstage(answer("I will not.", finish="refused"))
-    told = stage.client.responses.parse(model="podium", input="?", text_format=Sum)
-    assert told.output_parsed is None
+    response = stage.client.responses.parse(model="podium", input="?", text_format=Sum)
+    assert response.output_parsed is None
 
 
 def test_what_was_parsed_is_taken_back() -> None:
     stage = Backstage(answer('{"steps": [], "total": 4}'), answer('{"steps": [], "total": 5}'))
-    told = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
-    again: Any = [*told.to_dict()["output"], {"role": "user", "content": "2+3?"}]  # type: ignore[misc]
+    response = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
+    again: Any = [*response.to_dict()["output"], {"role": "user", "content": "2+3?"}]  # type: ignore[misc]
     stage.client.responses.create(model="podium", input=again)
     assert stage.asked[1].messages[0].text == '{"steps": [], "total": 4}'
 
@@ -190,8 +190,8 @@ def test_a_stream_that_fails_reports_the_error_and_what_came_before() -> None:
 
 def test_an_answer_that_was_cut_off_says_why() -> None:
     stage = Backstage(answer("Becau", finish="length"))
-    told = stage.client.responses.create(model="podium", input="Why?", max_output_tokens=5)
-    assert told.status == "incomplete"
-    assert told.incomplete_details is not None
-    assert told.incomplete_details.reason == "max_output_tokens"
+    response = stage.client.responses.create(model="podium", input="Why?", max_output_tokens=5)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
     assert stage.asked[0].response_options.max_tokens == 5

@@ -83,10 +83,10 @@ def added(*tools: Any) -> dict[str, Any]:
 
 def test_tools_that_items_add_are_offered_too() -> None:
     functions = {"type": "namespace", "name": "functions", "description": "", "tools": [PATCH]}
-    told = [added(functions), HELLO]
-    offered = response_options(WEATHER, input=told).tools
+    values = [added(functions), HELLO]
+    offered = response_options(WEATHER, input=values).tools
     assert [tool.name for tool in offered] == ["weather", "functions__patch"]
-    spoken = client_tool_names({"tools": [WEATHER], "input": told})
+    spoken = client_tool_names({"tools": [WEATHER], "input": values})
     assert spoken == {"functions__patch": ClientToolName("patch", "functions", is_custom=True)}
 
 
@@ -121,8 +121,8 @@ def test_adding_tools_emits_no_event() -> None:
     results = [
         {"type": "function_call_output", "call_id": id_, "output": "sunny"} for id_ in ("a", "b")
     ]
-    told = [HELLO, calls[0], added(WEATHER), calls[1], results[0], added(WEATHER), results[1]]
-    read = read_strictly(RESPONSES, {"model": "podium", "input": told})
+    values = [HELLO, calls[0], added(WEATHER), calls[1], results[0], added(WEATHER), results[1]]
+    read = read_strictly(RESPONSES, {"model": "podium", "input": values})
     assert [message.role for message in read.messages] == ["user", "assistant", "tool"]
 
 
