@@ -20,6 +20,7 @@ from podium.cli.options import with_option_groups
 from podium.cli.output import echo
 from podium.cli.train import Base, RecipeFile, TrainingOptions
 from podium.core.errors import ConfigError
+from podium.evals.log import write_json
 from podium.train import preflight
 from podium.workers.local.sources import ShippedAdapter, parse_source
 from podium.workers.local.weights import locate
@@ -217,6 +218,33 @@ def evolved_table(
     session.write_table(file, table.document())
     remarks = notes((found.learner.name, found.row) for found in table.rows)
     echo("\n".join([learners_table(table.rows), *remarks, "", str(file)]))
+
+
+@app.command()
+def reality_table(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR…", help="What podium eval run --output wrote, a directory for each suite."
+        ),
+    ],
+    file: eval_options.TableFile = Path("results/real.json"),
+) -> None:
+    """Put evaluations of several suites into one table, beside its samples and a picture.
+
+    Differences of the conductor to the others have paired bootstrap intervals.
+    """
+    with lab_extra():
+        from podium_lab.evals.real_table import RealTable, picture, read_rows, write_samples
+
+    rows = read_rows(directories)
+    document = RealTable(rows).document()
+    write_samples(rows, file.with_name(f"{file.stem}-samples.json.gz"))
+    file.with_suffix(".svg").write_text(picture(document), "utf-8")
+    write_json(file, document)
+    for bar in document.get("bars", ()):
+        echo(f"{bar['name']}: {bar['reached']} (limit {bar['limit']}), met: {bar['met']}")
+    echo(str(file))
 
 
 @app.command()

@@ -36,6 +36,7 @@ FIXTURES = (
     "workers.max_tokens=8",
     "grpo.questions=1",
     "grpo.micro_batch=1",
+    "grpo.vllm=",
 )
 
 

@@ -364,7 +364,18 @@ def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
         ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
         own,
+        *_compute_rows(recipe, taken),
         ("cost", _cost(taken)),
+    ]
+
+
+def _compute_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
+    if taken.gpu_gb is None:
+        return []
+    hours = f"{taken.sampling_hours:.2f} to sample, {taken.update_hours:.2f} to update"
+    return [
+        ("GPU memory", f"about {taken.gpu_gb:,.0f} GB on each of {recipe.estimate.gpus}"),
+        ("GPU hours", f"about {hours}; what workers take comes on top"),
     ]
 
 

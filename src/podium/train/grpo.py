@@ -54,6 +54,7 @@ from podium.train.exercises import (
 )
 from podium.train.recipe import Recipe
 from podium.train.rollouts import ONLY_THE_ADAPTER, Policy, Rollouts
+from podium.train.schema import GrpoTable
 from podium.train.score import PlanScorer
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer
@@ -186,6 +187,8 @@ class _GrpoRun(TrainerCallback):
         processes.
         """
         max_tokens = self._grpo.max_tokens
+        if self._grpo.vllm is not None:
+            arguments.generation_kwargs = {"stop_token_ids": list(policy.end_tokens)}
         made = partial(SharedPromptTrainer, max_tokens=max_tokens) if max_tokens else GRPOTrainer
         self._trainer = made(
             model=policy.model,
@@ -196,6 +199,7 @@ class _GrpoRun(TrainerCallback):
             reward_funcs=self.reward,
             callbacks=[self, StopAfterMinutes(self._recipe.run.minutes, self._training_log)],
         )
+        policy.vllm = getattr(self._trainer, "vllm_generation", None)
         if self._recipe.model.lora is not None:
             # Otherwise a checkpoint would hold the reference too, and transformers, resuming from
             # one with several adapters, does not read the one that is trained.
@@ -271,6 +275,8 @@ class _GrpoRun(TrainerCallback):
         """
         share = self._measured[process_index() :: process_count()]
         temperature = self._recipe.run.eval_temperature
+        if self._grpo.vllm is not None:
+            self._trainer.vllm_generation.sync_weights()
         with self._whole_model():
             measured = self._rollouts.measure(share, temperature, self._trainer.async_loop)
         found = gather_object(measured)
@@ -362,6 +368,7 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
     shared = trainer_arguments(recipe, grpo)
     return GRPOConfig(
         **shared,
+        **_vllm_arguments(grpo),
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=rows // micro_batch,
         num_generations=grpo.rollouts,
@@ -386,6 +393,26 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
         logging_steps=1,
         logging_strategy="steps",
     )
+
+
+def _vllm_arguments(grpo: GrpoTable) -> dict[str, Any]:
+    """Return TRL's settings of vLLM.
+
+    Plans of exploration have no log-probabilities of vLLM's, so none are compared with its.
+    """
+    vllm = grpo.vllm
+    if vllm is None:
+        return {}
+    return {
+        "use_vllm": True,
+        "vllm_mode": vllm.mode,
+        "vllm_server_base_url": vllm.url if vllm.mode == "server" else None,
+        "vllm_gpu_memory_utilization": vllm.memory,
+        "vllm_tensor_parallel_size": vllm.tensor_parallel,
+        "vllm_enable_sleep_mode": vllm.sleep,
+        "vllm_max_model_length": grpo.max_prompt_tokens + grpo.max_completion_tokens,
+        "vllm_importance_sampling_correction": False,
+    }
 
 
 def rows_per_process(questions: int, rollouts: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,7 +36,8 @@ USUAL_POPULATION: Final = 32
 class Estimate:
     """The sums over a whole training.
 
-    `candidates` are those of one step of evolution. `usd` is None if some workers are `unpriced`;
+    `candidates` are those of one step of evolution. Memory, for each GPU, and hours are those of
+    `compute`; None is unknown. `usd` is None if some workers are `unpriced`;
     `usd_known` is for the calls to the others. `tried` are the most plans of exploring, which only
     `usd_most` includes: the cost if the most expensive worker got every call.
     """
@@ -51,6 +53,9 @@ class Estimate:
     worker_input_tokens: int = 0
     worker_output_tokens: int = 0
     conductor_tokens: int = 0
+    gpu_gb: float | None = None
+    sampling_hours: float | None = None
+    update_hours: float | None = None
     usd: float | None = 0.0
     usd_known: float = 0.0
     usd_most: float = 0.0
@@ -97,7 +102,60 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
         tried=tried,
         measured=measured,
         conductor_tokens=(rollouts + measured) * grpo.max_completion_tokens,
+        gpu_gb=gpu_gigabytes(recipe, grpo, count_parameters(recipe.model.base)),
+        sampling_hours=sampling_hours(recipe, rollouts + measured),
+        update_hours=update_hours(recipe, grpo, rollouts),
     )
+
+
+VOCABULARY: Final = 152_000
+"""Tokens of Qwen2.5's vocabulary, which decides what logits take."""
+
+LOGIT_BYTES: Final = 20
+"""Bytes of a logit during an update: half and single precision, and their gradients."""
+
+PARAMETER_TOKENS_A_SECOND: Final = 5.2e13
+"""Measured on an H200: 29,300 tokens/s of a model with 1.78 billion parameters, 256 rows."""
+
+FLOPS: Final = 2.1e14
+"""Measured on an H200: a LoRA update of that model at 20,200 tokens/s."""
+
+
+def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
+    """Estimate the memory of each GPU in a step; docs/reference/training.md has the formulas."""
+    lora, gpus = recipe.model.lora, recipe.estimate.gpus
+    trained = parameters * (1.0 if lora is None else min(1.0, ADAPTED_A_RANK * lora.rank))
+    states = 16 * trained / gpus  # weights, gradients and AdamW's two, in 32 bits
+    copies = 0.0 if lora is None else 1.0 + (grpo.vllm is None)
+    if grpo.vllm is not None and grpo.vllm.mode == "colocate":
+        copies += 1 / grpo.vllm.tensor_parallel
+    rows = grpo.micro_batch or grpo.questions * grpo.rollouts / gpus
+    plans = min(rows * grpo.max_completion_tokens, grpo.max_tokens or math.inf)
+    read = grpo.max_tokens or rows * (recipe.estimate.prompt_tokens + grpo.max_completion_tokens)
+    width = (128 * parameters / 12) ** (1 / 3)  # of a model with a layer for every 128 of it
+    layers = width / 128
+    is_recomputed = recipe.model.gradient_checkpointing or grpo.max_tokens is not None
+    kept = 2 * layers + 34 if is_recomputed else 34 * layers
+    activations = read * width * kept + plans * VOCABULARY * LOGIT_BYTES
+    return float(states + copies * BYTES_A_WEIGHT * parameters + activations) / 1e9
+
+
+def sampling_hours(recipe: Recipe, plans: int) -> float:
+    """Estimate the hours in which the policy writes."""
+    tokens = plans * recipe.estimate.plan_tokens
+    speed = PARAMETER_TOKENS_A_SECOND * recipe.estimate.gpus
+    return tokens * count_parameters(recipe.model.base) / speed / 3600
+
+
+def update_hours(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> float:
+    """Estimate the hours of updates."""
+    assumed, is_shared = recipe.estimate, grpo.max_tokens is not None
+    prompt = assumed.prompt_tokens / (grpo.rollouts if is_shared else 1)
+    tokens = rollouts * grpo.num_iterations * (prompt + assumed.plan_tokens)
+    products = 4 + 2 * (recipe.model.lora is None)
+    products += 2 * (recipe.model.gradient_checkpointing or is_shared)
+    work = tokens * products * count_parameters(recipe.model.base)
+    return work / (FLOPS * assumed.gpus) / 3600
 
 
 def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
@@ -182,7 +240,13 @@ def require_packages(kind: Kind | None = None) -> None:
 
 
 def require_trackers(recipe: Recipe) -> None:
-    """Raise `ConfigError` if the package of a tracker in `run.log` is missing."""
+    """Raise `ConfigError` if vLLM or the package of a tracker in `run.log` is missing."""
+    vllm = recipe.grpo.vllm if recipe.grpo is not None else None
+    if vllm is not None and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "grpo.vllm needs the package vllm, which cannot be found; pip install 'trl[vllm]', or "
+            "drop the table"
+        )
     for name in sorted(recipe.run.log):
         packages = TRACKERS.get(name, ())
         if packages and all(importlib.util.find_spec(package) is None for package in packages):
@@ -280,7 +344,7 @@ def disk_bytes(recipe: Recipe) -> int:
     kept = recipe.run.cache_mb * 1_000_000 if recipe.kind != "sft" else 0
     if recipe.kind == "evolve":
         return kept  # a checkpoint is as small as the coordinator
-    parameters = float(_parameters(recipe.model.base))
+    parameters = float(count_parameters(recipe.model.base))
     if recipe.model.lora is not None:
         adapters = len(recipe.sft.adapters) if recipe.sft and recipe.sft.adapters else 1
         parameters *= min(1.0, ADAPTED_A_RANK * recipe.model.lora.rank) * adapters
@@ -288,7 +352,7 @@ def disk_bytes(recipe: Recipe) -> int:
     return int(checkpoints) + kept
 
 
-def _parameters(base: str) -> int:
+def count_parameters(base: str) -> int:
     """Return a model's size by its files, else by its name, else a guess."""
     weights = sum(file.stat().st_size for file in Path(base).glob("*.safetensors"))
     if weights:

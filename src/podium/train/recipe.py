@@ -24,9 +24,9 @@ from podium._util.files import read_toml
 from podium._util.lab import lab_extra
 from podium.config.problems import suggest, validation_problem
 from podium.core.errors import ConfigError
+from podium.train.data_schema import DataTable
 from podium.train.schema import (
     AnswersTable,
-    DataTable,
     EstimateTable,
     EvolveTable,
     GrpoTable,

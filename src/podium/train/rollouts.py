@@ -26,6 +26,7 @@ from statistics import fmean, stdev
 from typing import Any, Final
 
 import torch
+from accelerate.utils import gather_object
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 
@@ -430,8 +431,10 @@ class Policy:
         self.tokenizer: Any = loaded.tokenizer
         self.end_tokens = loaded.end_tokens
         loaded.model.generation_config.eos_token_id = list(loaded.end_tokens)  # TRL asks there
+        self._is_adapter = recipe.model.lora is not None
+        self.vllm: Any = None
         self._folded: Any = None
-        if recipe.model.lora is not None:
+        if self._is_adapter and recipe.grpo is not None and recipe.grpo.vllm is None:
             self._folded = deepcopy(loaded.model)
             self._folded.config._attn_implementation = GROUPED_ATTENTION
         self.model: Any = _trainable(loaded.model, recipe)
@@ -458,6 +461,12 @@ class Policy:
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
     ) -> list[Completion]:
+        """Sample `copies` completions of each prompt from the current policy.
+
+        TRL gives vLLM the weights of each step before it asks for rollouts.
+        """
+        if self.vllm is not None:
+            return self._sample_by_vllm(prompts, sampling, copies)
         if self._folded is not None:
             self._fold()
         was_training = self._decoder.model.training
@@ -472,10 +481,25 @@ class Policy:
         self._decoder.model.train(was_training)
         return completions
 
+    def _sample_by_vllm(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int
+    ) -> list[Completion]:
+        rows = [list(prompt) for prompt in prompts for _ in range(copies)]
+        most = max(gather_object([len(rows)]))  # vLLM's server divides rows equally by processes
+        self.vllm.temperature = sampling.temperature
+        self.vllm.max_completion_length = sampling.max_tokens
+        padded = rows + rows[-1:] * (most - len(rows))
+        _, completions, *_ = self.vllm.generate(padded, None, copies)
+        ends = set(self.end_tokens)
+        return [
+            Completion(tuple(tokens), bool(tokens) and tokens[-1] in ends)
+            for tokens in completions[: len(rows)]
+        ]
+
     def save(self, directory: Path, weights: Mapping[str, torch.Tensor]) -> None:
         """Write these weights of the adapter or the whole model."""
         with replace_directory(directory) as draft:
-            if self._folded is not None:
+            if self._is_adapter:
                 self.model.save_pretrained(draft, state_dict=weights, **ONLY_THE_ADAPTER)
                 return
             with silence_progress_bars():

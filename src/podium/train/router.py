@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from podium.config.workers import Name
+from podium.train.data_schema import Weight
 from podium.train.recipe import read_tables
-from podium.train.schema import Positive, Weight
+from podium.train.schema import Positive
 from podium.workers.catalogue import Table
 
 if TYPE_CHECKING:  # the extra `router`: other trainings do without

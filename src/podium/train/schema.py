@@ -19,18 +19,16 @@ from podium.config.schema import PromptLength
 from podium.config.workers import Count, Name
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.workflow import Step
+from podium.train.data_schema import Names, Share, Weight
 from podium.train.score import PAPER, RELEASED, Reward
 from podium.workers.catalogue import Table
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 """The spread of a search; larger numbers overflow."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
-Names = Annotated[frozenset[Name], Field(strict=False)]
 
 LORA_TARGETS = frozenset(
     {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
@@ -81,105 +79,6 @@ class ModelTable(Table):
         if self.adapter is not None and self.adapters:
             raise ValueError("adapter and model.adapters say the same thing; write one of them")
         return self
-
-
-class StageTable(Table):
-    """One part of a curriculum."""
-
-    steps: Count | None = Field(
-        default=None, description="how many steps it lasts; left out of the last one: to the end"
-    )
-    shapes: dict[str, Weight] = Field(description="how often each shape is drawn, by its name")
-
-    @model_validator(mode="after")
-    def _check_shapes(self) -> Self:
-        if not sum(self.shapes.values()):
-            raise ValueError("shapes: a stage needs a shape with a weight above 0")
-        return self
-
-
-class EtudesTable(Table):
-    """Études, made as they are needed."""
-
-    stage: tuple[StageTable, ...] = Field(
-        default=(), strict=False, description="the curriculum; left out: the études' usual shapes"
-    )
-    everyday_share: Share = Field(
-        default=0.1, description="how many questions are everyday ones, for one worker"
-    )
-    later_round_share: Share = Field(
-        default=0.0, description="how many have an earlier round, to accept or to replan"
-    )
-    nested_share: Share = Field(
-        default=0.25,
-        description="how many of several steps are one phrase inside another",
-    )
-    accepted_share: Share = Field(
-        default=0.4, description="`plans`: how many of these accept the answer"
-    )
-    assigned_share: Share = Field(
-        default=0.35, description="`plans`: how many questions say who is to do what"
-    )
-    true_clauses: Share = Field(
-        default=0.65, description="`plans`: how many split a question into its clauses"
-    )
-    true_access: Share = Field(
-        default=0.5, description="`plans`: how many of these have the right access"
-    )
-    unsure_share: Share = Field(
-        default=0.1, description="`specialists`: how many are not for the specialist"
-    )
-
-    @model_validator(mode="after")
-    def _check_stages(self) -> Self:
-        if any(stage.steps is None for stage in self.stage[:-1]):
-            raise ValueError("stage: only the last stage may leave out its steps")
-        return self
-
-
-class MixTable(Table):
-    """Problems of several benchmarks in one list, as many of each, none of which is tested on."""
-
-    sources: Names = Field(
-        description="the benchmarks, each with its splits where they are wanted: `mmlu:dev+val`"
-    )
-    per_source: Count | None = Field(
-        default=None, description="problems of each; left out: as many as the smallest has"
-    )
-    train_share: Share | None = Field(
-        default=None,
-        description="how many of each are trained on, the others held out; left out: the paper's "
-        "60 %, with 20 % held out and 20 % unused",
-    )
-    path: Name | None = Field(
-        default=None, description="the directory of their files; left out: from the hub"
-    )
-    seed: int = Field(default=42, description="decides which problems, and in which order")
-
-
-class FileTable(Table):
-    """Tasks, or examples for `sft`, of your own."""
-
-    path: Name = Field(description="a JSONL or CSV file")
-    limit: Count | None = Field(default=None, description="only the first so many")
-
-
-class SuiteTable(Table):
-    """One benchmark."""
-
-    name: Name = Field(description="its name, with a split where one is wanted")
-    path: Name | None = Field(default=None, description="its file; left out: from the hub")
-    limit: Count | None = Field(default=None, description="only so many, drawn by the seed")
-
-
-class DataTable(Table):
-    """The training data. The table named like `kind` has its options."""
-
-    kind: Literal["etudes", "mix", "file", "suite"] = Field(description="where questions come from")
-    etudes: EtudesTable = Field(default=EtudesTable(), description="with `etudes`")
-    mix: MixTable | None = Field(default=None, description="with `mix`")
-    file: FileTable | None = Field(default=None, description="with `file`")
-    suite: SuiteTable | None = Field(default=None, description="with `suite`")
 
 
 class SubsetTable(Table):
@@ -422,6 +321,23 @@ class SftTable(OptimiserTable):
     )
 
 
+class VllmTable(Table):
+    """Sample with vLLM, on GPUs of its own (`server`) or on those that train (`colocate`)."""
+
+    mode: Literal["server", "colocate"] = Field(
+        default="server",
+        description="`server`: `vllm serve` runs beside the training; `colocate`: in its processes",
+    )
+    url: Name = Field(default="http://localhost:8000", description="`server`: its address")
+    memory: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.3, description="`colocate`: vLLM's share of each GPU's memory"
+    )
+    tensor_parallel: Count = Field(default=1, description="`colocate`: GPUs that share a copy")
+    sleep: bool = Field(
+        default=True, description="`colocate`: free vLLM's memory during the update"
+    )
+
+
 class GrpoTable(OptimiserTable):
     """Learning from reward: `podium train grpo`."""
 
@@ -475,6 +391,10 @@ class GrpoTable(OptimiserTable):
             "read each prompt once for all its plans, at most so many tokens in one pass; on one "
             "device. Left out: every plan with its prompt, `micro_batch` at once"
         ),
+    )
+
+    vllm: VllmTable | None = Field(
+        default=None, description="sample with vLLM instead of captured decoding"
     )
 
     @model_validator(mode="after")
@@ -583,3 +503,6 @@ class EstimateTable(Table):
     steps: Positive = Field(default=3.0, description="worker calls of a plan or run, on average")
     input_tokens: Count = Field(default=900, description="tokens that a worker reads in a call")
     output_tokens: Count = Field(default=600, description="tokens that it replies with")
+    prompt_tokens: Count = Field(default=1000, description="tokens that the policy reads")
+    plan_tokens: Count = Field(default=300, description="tokens that it writes")
+    gpus: Count = Field(default=1, description="GPUs that train together, their states shared out")
