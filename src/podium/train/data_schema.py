@@ -79,8 +79,7 @@ class MixTable(Table):
     )
     train_share: Share | None = Field(
         default=None,
-        description="how many of each are trained on, the others held out; left out: the paper's "
-        "60 %, with 20 % held out and 20 % unused",
+        description="of each, the others are held out; left out: the paper's 60 %, 20 % held out",
     )
     path: Name | None = Field(
         default=None, description="the directory of their files; left out: from the hub"

@@ -130,8 +130,7 @@ class PoolTable(Table):
     )
     descriptions: dict[Name, Annotated[tuple[Name, ...], Field(strict=False)]] = Field(
         default_factory=dict,
-        description="other descriptions of a worker of the pool file, of which each question has "
-        "one at random, or the file's",
+        description="more descriptions of a pool file's worker; each question has one of them",
     )
 
     @cached_property
@@ -219,7 +218,7 @@ class WorkersTable(Table):
 
 
 class AnswersTable(Table):
-    """Train a worker, not a conductor: it writes answers, and `grpo.rollouts` are of these."""
+    """Train a worker: its rollouts are answers, not plans."""
 
     subtask: Name | None = Field(
         default=None, description="what the worker is asked; left out: the question alone"
@@ -227,8 +226,7 @@ class AnswersTable(Table):
     before: tuple[dict[str, Any], ...] = Field(
         default=(),
         strict=False,
-        description="steps that are executed before it by workers of `pool.file`, as in a workflow "
-        "file; the worker reads them all",
+        description="steps before its own, by workers of `pool.file`, as in a workflow file",
     )
 
     @cached_property
@@ -322,11 +320,11 @@ class SftTable(OptimiserTable):
 
 
 class VllmTable(Table):
-    """Sample with vLLM, on GPUs of its own (`server`) or on those that train (`colocate`)."""
+    """Sample with vLLM."""
 
     mode: Literal["server", "colocate"] = Field(
         default="server",
-        description="`server`: `vllm serve` runs beside the training; `colocate`: in its processes",
+        description="beside the training, or in its processes",
     )
     url: Name = Field(default="http://localhost:8000", description="`server`: its address")
     memory: Annotated[float, Field(gt=0, lt=1)] = Field(
@@ -393,9 +391,7 @@ class GrpoTable(OptimiserTable):
         ),
     )
 
-    vllm: VllmTable | None = Field(
-        default=None, description="sample with vLLM instead of captured decoding"
-    )
+    vllm: VllmTable | None = Field(default=None, description="sample with vLLM")
 
     @model_validator(mode="after")
     def _check_rollouts(self) -> Self:
