@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from podium._util.lab import EVERYDAY
+from podium.train.exercises import Exercise, held_out_exercises, recipe_pool
 from podium.train.recipe import Recipe, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -83,3 +85,9 @@ def write_recipe(directory: Path, text: str = GRPO) -> Path:
 def make_recipe(directory: Path, text: str = GRPO, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in such a file."""
     return read_recipe(write_recipe(directory, text), overrides)
+
+
+def everyday_exercises(recipe: Recipe) -> list[Exercise]:
+    """The everyday questions among the exercises that progress is measured by."""
+    measured = held_out_exercises(recipe, recipe_pool(recipe))
+    return [exercise for exercise in measured if exercise.task.kind == EVERYDAY]

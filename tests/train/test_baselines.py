@@ -16,14 +16,13 @@ from podium.train.diagnostics import (
     Accuracy,
     Baselines,
     measure_baselines,
+    needs_baselines,
     read_baselines,
     write_baselines,
 )
 from podium.train.exercises import (
     Exercise,
-    everyday_exercises,
     held_out_exercises,
-    needs_baselines,
     recipe_pool,
 )
 from podium.train.recipe import Recipe
@@ -31,7 +30,7 @@ from podium.train.worker_set import make_scorers
 from podium_lab.etudes import FAMILIES, FlakyWorker
 from podium_lab.etudes.training import held_out_etudes
 from podium_lab.etudes.workers import oracle_workers
-from support.recipes import GRPO, make_recipe
+from support.recipes import GRPO, everyday_exercises, make_recipe
 from support.stage import Actor
 
 ETUDES = """

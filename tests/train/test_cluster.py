@@ -22,7 +22,6 @@ from podium.core.workflow import Step, Workflow
 from podium.tasks.cluster import ActorPool, ReplyCacheActor, ReplyCacheSpec
 from podium.train import worker_set as module
 from podium.train.exercises import (
-    everyday_exercises,
     exercises,
     held_out_exercises,
     pool_settings,
@@ -255,8 +254,7 @@ def test_what_travels_to_a_seat_is_data(name: str, settings: list[str]) -> None:
     recipe = read_recipe(RECIPES / f"{name}.toml", [*settings, "run.eval_tasks=3"])
     assert pickle.loads(pickle.dumps(recipe)) == recipe
     pool = recipe_pool(recipe)
-    made = [*exercises(recipe, pool), *everyday_exercises(recipe)]
-    made += held_out_exercises(recipe, pool)
+    made = [*exercises(recipe, pool), *held_out_exercises(recipe, pool)]
     for task, *_ in made:
         pickled = pickle.dumps(task)  # by names and values: plain pickle takes no code
         assert len(pickled) < 20_000

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.train.exercises import MAX_LEFT_OUT, everyday_exercises, exercises, recipe_pool
+from podium.train.exercises import MAX_LEFT_OUT, exercises, recipe_pool
 from podium.train.recipe import Recipe
 from podium_lab.etudes import everyday_questions
-from support.recipes import GRPO, make_recipe
+from support.recipes import GRPO, everyday_exercises, make_recipe
 
 ETUDES = """
 [model]

@@ -217,21 +217,19 @@ def held_out_etudes(recipe: Recipe) -> list[Etude]:
 
 
 def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:
-    """Return the études that measure progress."""
+    """Return the études that progress is measured by and, for plans, everyday questions; no more
+    of these than there are études."""
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     drop = recipe.pool.drop
-    return [
+    etudes = [
         _tested(recipe, etude, etude.question, rng, etude.families, drop)
         for etude in held_out_etudes(recipe)
     ]
-
-
-def held_out_everyday_exercises(recipe: Recipe) -> list[Exercise]:
-    """Return the everyday questions that are kept for testing, where études are trained on; no more
-    of them than there are held-out exercises."""
+    if recipe.grpo is None:
+        return etudes  # everyday questions are graded by plans
     rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
     questions = everyday_questions("test")[: recipe.run.eval_tasks]
-    return [_tested(recipe, question, question, rng) for question in questions]
+    return etudes + [_tested(recipe, question, question, rng) for question in questions]
 
 
 def _tested(

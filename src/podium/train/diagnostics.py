@@ -151,8 +151,8 @@ def diagnose(
     if not rollouts:
         raise UsageError("there are no rollouts to diagnose; give at least one")
     scores = [rollout.score for rollout in rollouts]
-    graded = [rollout for rollout in rollouts if not rollout.score.dropped]
-    dropped = Counter(score.problem for score in scores if score.dropped)
+    graded = [rollout for rollout in rollouts if rollout.score.reward is not None]
+    dropped = Counter(score.problem for score in scores if score.reward is None)
     workflows = [score.workflow for score in scores if score.workflow is not None]
     lengths = [rollout.tokens for rollout in rollouts]
     workers = _worker_shares(rollouts)
@@ -428,6 +428,13 @@ class Baselines:
         return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
 
 
+def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
+    """Return `run.baselines`, or whether all workers are free if it is left out."""
+    if recipe.run.baselines is not None:
+        return recipe.run.baselines
+    return all(worker.price is not None and worker.price.is_free for worker in pool)
+
+
 async def find_baselines(
     recipe: Recipe,
     scorer: PlanScorer,
@@ -435,8 +442,10 @@ async def find_baselines(
     exercises: Sequence[Exercise],
     *,
     resume: bool,
-) -> Baselines:
-    """Read the baselines on resume, or else measure and write them."""
+) -> Baselines | None:
+    """Read the baselines on resume, or else measure and write them; None where none are wanted."""
+    if not needs_baselines(recipe, pool):
+        return None
     found = read_baselines(recipe.output) if resume else None
     if found is None:
         found = await measure_baselines(recipe, scorer, pool, exercises)
@@ -489,7 +498,7 @@ async def _accuracy(
     )
     by_kind: dict[str, list[bool]] = {}
     for task, score in zip(tasks, scores, strict=True):
-        if not score.dropped:
+        if score.reward is not None:
             by_kind.setdefault(task.kind, []).append(score.right)
     judged = [right for kind in by_kind.values() for right in kind]
     if not judged:

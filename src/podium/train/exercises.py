@@ -87,13 +87,6 @@ def pool_settings(recipe: Recipe) -> Settings:
     return settings
 
 
-def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
-    """Return `run.baselines`, or whether all workers are free if it is left out."""
-    if recipe.run.baselines is not None:
-        return recipe.run.baselines
-    return all(worker.price is not None and worker.price.is_free for worker in pool)
-
-
 async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
     """Call every worker once; Unavailable names those that do not answer."""
     async with AsyncExitStack() as stack:
@@ -197,7 +190,10 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
 
 
 def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
-    """Return the exercises that progress is measured by; none is trained on."""
+    """Return the exercises that progress is measured by; none is trained on.
+
+    For plans over études, `run.eval_tasks` everyday questions at most follow the études.
+    """
     if recipe.data.kind == "etudes":
         with lab_extra():
             from podium_lab.etudes.training import held_out_etude_exercises
@@ -205,15 +201,6 @@ def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in load_problems(recipe).held_out[: recipe.run.eval_tasks]]
     return [Exercise(task, _context(recipe, task, pool, rng)) for task in tasks]
-
-
-def everyday_exercises(recipe: Recipe) -> list[Exercise]:
-    """Return the held-out everyday questions of a training on études, `run.eval_tasks` at most."""
-    if recipe.data.kind != "etudes":
-        return []
-    with lab_extra():
-        from podium_lab.etudes.training import held_out_everyday_exercises
-    return held_out_everyday_exercises(recipe)
 
 
 def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:

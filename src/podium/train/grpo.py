@@ -47,10 +47,8 @@ from podium.train.diagnostics import (
 )
 from podium.train.exercises import (
     Exercise,
-    everyday_exercises,
     exercises,
     held_out_exercises,
-    needs_baselines,
 )
 from podium.train.recipe import Recipe
 from podium.train.rollouts import ONLY_THE_ADAPTER, Policy, Rollouts
@@ -175,8 +173,8 @@ class _GrpoRun(TrainerCallback):
         self._training_log = training_log
         self._practice = practice
         self._held_out = held_out
-        measured = enumerate([*held_out, *everyday_exercises(recipe)])
-        self._measured = [exercise._replace(number=number) for number, exercise in measured]
+        numbered = enumerate(held_out)
+        self._measured = [exercise._replace(number=number) for number, exercise in numbered]
         self._baselines = self._step_baselines(Baselines(0, {}))
         self._trainer: Any = None
 
@@ -208,12 +206,13 @@ class _GrpoRun(TrainerCallback):
 
     def load_baselines(self, scorer: PlanScorer, pool: Pool, *, resume: bool) -> None:
         """Measure the baselines of every step, or read them on resume."""
-        if not needs_baselines(self._recipe, pool) or not is_main_process():
+        if not is_main_process():
             return
         questions = self._held_out or self._practice[: self._recipe.run.eval_tasks]
         found = self._await(find_baselines(self._recipe, scorer, pool, questions, resume=resume))
-        self._training_log.note(str(found))
-        self._baselines = self._step_baselines(found)
+        if found is not None:
+            self._training_log.note(str(found))
+            self._baselines = self._step_baselines(found)
 
     def _step_baselines(self, measured: Baselines) -> StepBaselines:
         kinds = {exercise.task.kind for exercise in self._held_out}

@@ -22,7 +22,7 @@ from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, install_command
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Usage
-from podium.train.exercises import needs_baselines
+from podium.train.diagnostics import needs_baselines
 from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, is_path, keys_without_effect
 from podium.train.schema import EvolveTable, GrpoTable, SftTable
 from podium.train.training_log import last_checkpoint

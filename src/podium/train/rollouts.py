@@ -80,7 +80,7 @@ class SampledPlan:
     @property
     def is_wrong(self) -> bool:
         """True if it was scored, not dropped, and its answer was wrong."""
-        return self.score is not None and not (self.score.right or self.score.dropped)
+        return self.score is not None and self.score.reward is not None and not self.score.right
 
 
 @dataclass(frozen=True, slots=True)

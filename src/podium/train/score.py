@@ -182,11 +182,6 @@ class Score:
     was_right: bool | None = None
 
     @property
-    def dropped(self) -> bool:
-        """True if the rollout is not learned from, because a worker failed."""
-        return self.reward is None
-
-    @property
     def steps(self) -> tuple[StepRecord, ...]:
         """The executed steps of this plan, without earlier rounds."""
         return self.run.rounds[-1].steps if self.run is not None else ()
