@@ -6,7 +6,6 @@ from importlib import resources
 import pytest
 
 from podium.conductors import PlanningContext, plan
-from podium.conductors.evolved_turns import TEXTS
 from podium.conductors.prompt import Form, Length, Prompt, examples, model_list, prompt_text
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
@@ -441,7 +440,7 @@ def test_every_prompt_file_is_in_use() -> None:
         for name in (*Prompt(length, form, access=access).files, *TRAINED.files)
     }
     folder = resources.files("podium.conductors").joinpath("prompts")
-    assert used | {*TEXTS} == {file.name for file in folder.iterdir()}
+    assert used == {file.name for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize("length", ["full", "compact", "trained"])

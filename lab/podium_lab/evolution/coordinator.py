@@ -5,15 +5,19 @@
 
 The vector holds the scales of singular values, matrix by matrix, then the rows of a bias-free
 linear head: one for each worker, then one for each role. All zeros is the unchanged base and a head
-without preferences.
+without preferences. A reply cannot name a worker, a subtask or an access: only whether a verifier
+accepts is read from it, and which role a thinker suggests.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, Final, NamedTuple, Protocol
@@ -26,14 +30,11 @@ from podium.conductors.builtin import evolved_conductor_name
 from podium.conductors.evolved_turns import (
     FILE,
     PARAMETERS,
+    ROLES,
     Description,
     Turn,
     is_accepted,
-    prompt_hash,
     read_description,
-    subtask,
-    suggested_role,
-    transcript,
     turns_of,
 )
 from podium.core.conductor import Conductor, Plan, PlanningContext
@@ -41,6 +42,11 @@ from podium.core.errors import ConfigError
 from podium.core.run import TurnRole
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
+
+TEXTS: Final = (*(f"turn_{role}.txt" for role in ROLES), "turn_withheld.txt")
+"""The files of the roles' prompts."""
+
+_SUGGESTION: Final = re.compile(r"\W*NEXT(?:\s+ROLE)?\W+(THINKER|WORKER|VERIFIER)\b", re.IGNORECASE)
 
 DAMAGED: Final = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError)
 """Errors of numpy on a damaged file: its header is a Python literal with a size."""
@@ -248,3 +254,53 @@ class EvolvedConductor(Conductor):
 
 def _format_shares(names: Sequence[str], parts: NDArray[np.float64]) -> str:
     return ", ".join(f"{name} {part:.0%}" for name, part in zip(names, parts, strict=True))
+
+
+def transcript(context: PlanningContext) -> str:
+    """Return the transcript: a line `role: content` for each message, the question and each reply.
+
+    There is no chat template around it, as in the paper: a head reads texts in the form of its
+    training.
+    """
+    said: list[tuple[str, str]] = [(turn.role, turn.text) for turn in context.history if turn.text]
+    said.append(("user", context.question))
+    said += [(turn.role, turn.step.reply) for turn in turns_of(context.rounds) if turn.is_done]
+    if context.objection:
+        said.append(("guardrail", context.objection))
+    return "".join(f"{role}: {content}\n" for role, content in said)
+
+
+def suggested_role(turns: Sequence[Turn]) -> TurnRole | None:
+    """Return the role that the last turn's thinker suggests in its last line, if any."""
+    if not turns or turns[-1].role != "thinker" or not turns[-1].is_done:
+        return None
+    lines = [line for line in turns[-1].step.reply.splitlines() if line.strip()]
+    found = _SUGGESTION.match(lines[-1]) if lines else None
+    return next((role for role in ROLES if found and role == found[1].casefold()), None)
+
+
+def subtask(role: TurnRole, context: PlanningContext, *, is_first: bool) -> str:
+    """Return the subtask of a role.
+
+    The first worker, and a worker that does not see the question, get the question alone; in other
+    roles the question is added where the pool does not share it.
+    """
+    is_shared = context.pool.share_question
+    if role == "worker" and (is_first or not is_shared):
+        return context.question
+    words = _text(f"turn_{role}.txt")
+    if is_shared:
+        return words
+    return f"{words}\n\n{_text('turn_withheld.txt')}\n{context.question}"
+
+
+@cache
+def prompt_hash() -> str:
+    """Return the fingerprint of the roles' prompts."""
+    texts = "\0".join(f"{name}\0{_text(name)}" for name in TEXTS)
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
+
+
+@cache
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductors.evolved_turns import Turn, is_accepted, suggested_role, transcript
+from podium.conductors.evolved_turns import Turn, is_accepted
 from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import assistant, system, user
 from podium.core.run import StepRecord, StepStatus, TurnRole
+
+pytest.importorskip("numpy")
+
+from podium_lab.evolution.coordinator import suggested_role, transcript
 
 POOL = Pool((WorkerProfile(name="ann"),))
 
