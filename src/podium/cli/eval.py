@@ -274,15 +274,12 @@ def compare(
             metavar="SHARE", min=0, max=1, help="Fail if the accuracies differ by more than this."
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Also write a page there, with the runs that changed."),
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Compare two evaluations of the same tasks, task by task.
 
-    Both need the same suite, limit and seed; they may differ in pool or training, for example.
+    Both need the same suite, limit and seed; they may differ in pool or training, for example. The
+    page Learning of podium serve shows both with their runs.
     """
     from podium.evals.comparison import compare_directories
 
@@ -291,12 +288,6 @@ def compare(
         echo_json(comparison.document())
     else:
         echo(_describe_comparison(comparison, (str(first), str(second))))
-    if output is not None:
-        from podium.evals.page import write_comparison
-
-        page = write_comparison(first, second, strategy, output)
-        if not json:
-            echo(str(page))
     if within is not None and not comparison.is_within(within):
         apart = abs(comparison.difference.share.value)
         echo_error(f"the accuracies differ by {apart:.3f}, more than --within {within:g}")

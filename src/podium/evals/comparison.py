@@ -212,17 +212,11 @@ class Comparison:
 
 def compare_directories(first: Path, second: Path, strategy: str) -> Comparison:
     """Compare a strategy in two results directories of the same tasks."""
-    return compare_logs(read_eval_log(first), read_eval_log(second), strategy)
-
-
-def compare_logs(first: EvalLog, second: EvalLog, strategy: str) -> Comparison:
-    """Compare a strategy in two evaluations of the same tasks."""
-    one, other = outcomes_of(first, strategy), outcomes_of(second, strategy)
-    alone = one.keys() ^ other.keys()
-    if alone:
+    one, other = (outcomes_of(read_eval_log(side), strategy) for side in (first, second))
+    if alone := one.keys() ^ other.keys():
         raise UsageError(
-            f"{len(alone)} tasks are in one of {first.directory} and {second.directory} alone; "
-            f"measure both with the same suite, --limit, --seed and options"
+            f"{len(alone)} tasks are in one of {first} and {second} alone; measure both with the "
+            f"same suite, --limit, --seed and options"
         )
     return Comparison(tuple(one.values()), tuple(other[task] for task in one))
 

@@ -11,7 +11,6 @@ import pytest
 
 from evals.page.demonstration import HOSTILE
 from podium.evals.log import read_eval_log
-from podium.evals.page.comparison import comparison_page
 from podium.evals.page.report import make_view, report_page
 
 if TYPE_CHECKING:
@@ -31,18 +30,10 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def pages(
-    evaluation: Path, another: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    sides = read_eval_log(evaluation), read_eval_log(another)
-    directory = tmp_path_factory.mktemp("pages")
-    written = {
-        "report": report_page([make_view(sides[0])]),
-        "comparison": comparison_page(sides, "conductor"),
-    }
-    for name, page in written.items():
-        (directory / f"{name}.html").write_text(page, "utf-8")
-    return {name: directory / f"{name}.html" for name in written}
+def pages(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    page = tmp_path_factory.mktemp("pages") / "report.html"
+    page.write_text(report_page([make_view(read_eval_log(evaluation))]), "utf-8")
+    return {"report": page}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +59,7 @@ def opened(browser: Browser, path: Path, **context: Any) -> tuple[Page, list[str
     return page, asked, said
 
 
-@pytest.mark.parametrize("name", ["report", "comparison"])
+@pytest.mark.parametrize("name", ["report"])
 def test_hostile_replies_do_nothing_and_no_request_leaves_the_page(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
@@ -91,7 +82,7 @@ def test_the_same_words_would_act_on_a_page_that_let_them(browser: Browser, tmp_
     assert len(asked) > 1
 
 
-@pytest.mark.parametrize("name", ["report", "comparison"])
+@pytest.mark.parametrize("name", ["report"])
 @pytest.mark.parametrize("width", [380, 1280])
 def test_the_page_is_no_wider_than_its_window(
     browser: Browser, pages: dict[str, Path], name: str, width: int
