@@ -13,6 +13,13 @@ SHOWN: Final = """() => document.querySelector('main .page')?.textContent.length
     && document.querySelector('main .state-loading, main [aria-busy=true]') === null"""
 
 
+SHIFTS: Final = """window.shifted = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.shifted += entry.value;
+}).observe({ type: 'layout-shift', buffered: true });"""
+"""Sums up how far what is shown moves without the reader having done anything."""
+
+
 async def shown(page: Page) -> None:
     """Wait until the page that was gone to is there, and all that it was still fetching."""
     await page.wait_for_function(SHOWN)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
+from podium.core.run import dump
 from support.browsing import shown
+from support.runs_on_record import kept_run
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 Scheme = Literal["light", "dark"]
 
 AXE: Final = "axe_playwright_python"
-GRAVE: Final = ("serious", "critical")
+
 LOOKS: Final[tuple[tuple[Scheme, int], ...]] = (("light", 1280), ("dark", 1280), ("light", 380))
 UNFOLD: Final = "[...document.querySelectorAll('details')].slice(0, 6).forEach(d => d.open = true)"
 SETTLED: Final = """async ([scheme, width]) => {
@@ -54,14 +56,14 @@ def axe() -> str:
 
 
 async def barriers(page: Page, rules: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """What is serious or critical on the page as it stands, once axe is on it: by all rules, or by
+    """The violations on the page as it stands, once axe is on it: by all rules, or by
     these."""
     found: list[dict[str, Any]] = await page.evaluate(RUN, list(rules) or None)
-    return [each for each in found if each["impact"] in GRAVE]
+    return found
 
 
 async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int], Any]:
-    """What is serious or critical on the page that was gone to, light, dark and small."""
+    """The violations on the page that was gone to, light, dark and small."""
     await shown(page)
     await page.evaluate(UNFOLD)
     await shown(page)
@@ -116,6 +118,31 @@ async def test_a_barrier_would_be_found(page: Page, axe: str) -> None:
     found = {each["id"] for each in await barriers(page)}
     assert found >= {"image-alt", "label", "color-contrast"}
     assert [each["id"] for each in await barriers(page, COLOURS)] == ["color-contrast"]
+
+
+async def test_a_comparison_of_runs_is_accessible(page: Page, site: Site, axe: str) -> None:
+    runs = [await site.ask("Compare two proofs of it!"), await site.ask("Why?", "podium-mini")]
+    await page.goto(site.url(f"/runs/compare?run={runs[0]}&run={runs[1]}"))
+    await page.get_by_role("heading", name="Answers").wait_for()
+    assert not await barriers_in_every_look(page, axe)
+
+
+async def test_samples_of_an_evaluation_are_accessible(
+    page: Page, serve: Serve, tmp_path: Path, axe: str
+) -> None:
+    sample = {"task": "mine/1", "right": True, "expected": "42", "calls": 1, "cost_usd": 0.1}
+    for name, right in (("first", True), ("second", False)):
+        (tmp_path / "measured" / name).mkdir(parents=True)
+        (tmp_path / "measured" / name / "evaluation.json").write_text('{"n": 2}')
+        line = {**sample, "right": right, "run": dump(kept_run(1))}
+        (tmp_path / "measured" / name / "conductor.jsonl").write_text(json.dumps(line) + "\n")
+    async with serve(learning=(str(tmp_path / "measured"),)) as site:
+        for query in ("", "?with=measured.second"):
+            await page.goto(site.url(f"/learning/measured.first{query}"))
+            await page.locator("details.result > summary").first.click()
+            await page.get_by_text("Plan, prompts and replies").first.click()
+            await page.locator(".result-run .step-head").first.wait_for()
+            assert not await barriers_in_every_look(page, axe), query
 
 
 async def test_training_curves_and_tables_are_accessible(

@@ -25,7 +25,7 @@ from podium.engine.runner import Options
 from podium.server.access.tokens import make_key
 from podium.store import RunFilter, keys_in
 from podium.store.keys import Rules
-from support.browsing import sign_in
+from support.browsing import SHIFTS, sign_in
 from support.paced import Paced
 from support.site import Site, site_over
 from support.wire import wire_to
@@ -888,11 +888,6 @@ LOAD_TURNS = """async () => {
   const { src } = document.querySelector('script[type=module]');
   await import(src.replace('app.js', 'parts/turn.js'));
 }"""
-
-SHIFTS = """window.shifted = 0;
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) window.shifted += entry.value;
-}).observe({ type: 'layout-shift', buffered: true });"""
 
 DOT = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwAD"

@@ -246,7 +246,7 @@ async def test_a_run_in_progress_is_followed_and_ends_by_itself(
 ) -> None:
     async with going_on(serve, paced) as (site, run_id):
         await page.goto(run_url(site, run_id))
-        await page.get_by_text("This run is going on").wait_for()
+        await page.get_by_text("This run is in progress").wait_for()
         await step(page, 0).get_by_text("running").wait_for()
         assert await page.locator(".bar.running").count() == 1
         assert await page.get_by_role("button", name="Delete").is_disabled()
@@ -258,7 +258,7 @@ async def test_a_run_in_progress_is_followed_and_ends_by_itself(
         await page.locator(".run-head").get_by_text("answered").wait_for()
         assert "One two three" in await page.locator(".run-answer").inner_text()
         assert "$0.00024" in await page.locator(".run-head").inner_text()
-        assert await page.get_by_text("This run is going on").count() == 0
+        assert await page.get_by_text("This run is in progress").count() == 0
 
 
 async def test_what_a_worker_was_sent_is_shown_while_it_is_at_work(
@@ -425,7 +425,7 @@ async def test_a_run_that_is_not_there_says_so_and_leads_to_the_others(
 ) -> None:
     watched.allow("404")
     await page.goto(site.url("/runs/run_nowhere"))
-    await page.get_by_role("heading", name="There is no run run_nowhere here").wait_for()
+    await page.get_by_role("heading", name="Run not found: run_nowhere").wait_for()
     assert "key" not in await page.get_by_role("alert").inner_text()
     await page.get_by_role("link", name="All runs").click()
     await page.get_by_text("There are no runs yet").wait_for()
@@ -461,7 +461,7 @@ async def test_a_run_of_an_old_version_is_shown_as_far_as_it_goes(
         database.execute(f"UPDATE steps SET document = {bare}")
     database.close()
     await page.goto(run_url(site, kept_run(), "?step=0.0"))
-    await step(page, 0).get_by_text("Nothing that is on record").wait_for()
+    await step(page, 0).get_by_text("Nothing on record").wait_for()
     assert "Answer 0." in await page.locator(".run-answer").inner_text()
 
 

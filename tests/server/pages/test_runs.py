@@ -376,7 +376,7 @@ async def test_a_key_is_found_by_its_name_and_a_worker_by_a_part_of_its_name(
     await page.locator("#filter-worker").fill("CHECK")
     await shows(page, "Question 1?")
     await page.locator("#filter-worker").fill("nobody")
-    await page.get_by_text("Workers are found by their whole names").wait_for()
+    await page.get_by_text("Give the whole name of a worker").wait_for()
 
 
 async def test_every_key_that_may_be_looked_for_is_offered_by_its_name(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from support.browsing import shown
+from support.browsing import SHIFTS, shown
+from support.runs_on_record import kept_run
 from support.site import Site
 from support.wire import wire_to
 
@@ -117,6 +118,16 @@ async def test_light_or_dark_is_the_systems_until_the_reader_chooses(
     assert await page.evaluate(paper) == after
 
 
+async def test_no_page_moves_while_it_loads(page: Page, site: Site, fresh_profile: None) -> None:
+    await site.keep(kept_run())  # without mathematics, which is loaded when it is met
+    await page.add_init_script(SHIFTS)
+    for path in (*PAGES, f"/runs/{kept_run().id}", "/docs"):
+        await page.goto(site.url(path))
+        await shown(page)
+        await page.wait_for_load_state("networkidle")
+        assert await page.evaluate("window.shifted") < 0.01, path
+
+
 async def test_no_page_is_wider_than_a_small_window(page: Page, site: Site) -> None:
     await site.ask("Compare two proofs that there are infinitely many primes, at some length!")
     await page.set_viewport_size({"width": 380, "height": 800})
@@ -144,6 +155,10 @@ async def test_an_address_that_is_no_page_is_not_served(
     answer = await page.goto(site.url("/nowhere"))
     assert answer is not None
     assert answer.status == 404
+    await expect(page.get_by_text("Page not found: /nowhere")).to_be_visible()
+    await expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    await page.get_by_role("link", name="Go to the start page").click()
+    await expect(page.get_by_label("Message")).to_be_visible()
 
 
 async def test_the_api_begins_with_what_most_come_for_and_shows_no_raw_marks(

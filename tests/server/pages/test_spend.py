@@ -201,7 +201,7 @@ async def test_a_spreadsheet_runs_nothing_of_it(on_a_page: Page) -> None:
 async def test_the_month_is_forecast_from_the_days_before(on_a_page: Page) -> None:
     made = await on_a_page.evaluate(
         """async () => {
-            const { forecast } = await import('/static/parts/spend-extras.js');
+            const { forecast } = await import('/static/parts/forecast.js');
             const spent = [['02-20', 99], ['02-26', 8], ['03-01', 2], ['03-04', 1]];
             const days = spent.map(([day, cost]) => ({ day: `2026-${day}`, cost_usd: cost }));
             return [forecast('2026-03-04', days), forecast('2026-03-04', days.slice(-1))];
@@ -220,7 +220,7 @@ async def test_caps_are_bars_and_the_best_worker_alone_is_compared(site: Site, p
     run = spent(1, 0.001, created_at=timestamp())
     await site.store.finish(replace(run, answer=run.steps[-1].reply))
     await page.goto(site.url("/spend"))
-    beside = page.locator(".spend-beside")
+    beside = page.locator(".spend-extras")
     await expect(beside).to_contain_text("laptop: $0.50 of $2.00 this month")
     await expect(beside.get_by_role("heading", name="Against always solver")).to_be_visible()
     await expect(beside).to_contain_text("Spent more")

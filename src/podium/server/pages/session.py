@@ -45,7 +45,7 @@ async def session(request: Request) -> JSONResponse:
 @router.post(
     "",
     dependencies=[Depends(check_same_origin)],
-    responses={401: {"description": "The key is not one of this server's."}},
+    responses={401: {"description": "The API key is unknown, revoked or expired."}},
     openapi_extra=request_body(SIGN_IN),
 )
 async def sign_in(request: Request, service: ServiceDep) -> Response:

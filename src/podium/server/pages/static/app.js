@@ -82,7 +82,7 @@ async function show({ arrived, top }) {
   root.className = 'page';
   replace(main, loading('Loading…'));
   try {
-    if (route === null) throw new ApiError(404, `Page not found: ${location.pathname}`, '');
+    if (route === null) throw new ApiError(404, `Page not found: ${location.pathname}`, 'Check the address, or start from one of the pages above.');
     const page = await route.load().catch(notLoaded);
     if (signal.aborted) return;
     replace(main, root);
@@ -102,8 +102,8 @@ async function show({ arrived, top }) {
     else document.getElementById(location.hash.slice(1))?.scrollIntoView();
   } catch (error) {
     if (signal.aborted) return;
-    const again = () => show({ arrived: true, top: 0 });
-    replace(main, failure(error, error === unloaded ? loadAnew : again));
+    const again = error === unloaded ? loadAnew : () => show({ arrived: true, top: 0 });
+    replace(main, failure(error, route === null ? null : again));
   }
 }
 

@@ -22,14 +22,14 @@ export class ApiError extends Error {
 const HINTS = /** @type {Record<number, string>} */ ({
   400: 'Change what is asked, and try again.',
   401: 'Sign in with an API key of this server.',
-  402: 'The budget is spent: raise it, or wait until it begins anew.',
+  402: 'The budget is spent: raise it, or wait until it resets.',
   403: 'The operator of this server creates API keys.',
   404: 'It may have been deleted, or belong to another key.',
-  409: 'Load the page anew to see how things stand.',
+  409: 'Reload the page to see the current state.',
   413: 'Send less at a time.',
   429: 'Wait a moment, and try again.',
   502: 'No worker could answer; the page Workers shows how they are.',
-  503: 'The server has too much to do, or is about to stop; try again in a moment.',
+  503: 'The server is busy or stopping; try again in a moment.',
 });
 
 /** Browsers send no more than 64 KiB once a page is left. */

@@ -111,7 +111,7 @@ function answers(one, other) {
  * @param {string} one
  * @param {string} other
  */
-export function differences(one, other) {
+function differences(one, other) {
   const body = h('p', { class: 'plain differences' });
   return h(
     'details',

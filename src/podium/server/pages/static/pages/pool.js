@@ -70,7 +70,7 @@ export async function show(root, { query, signal, navigate }) {
       WINDOWS.map((each) => h('option', { value: each, selected: each === days }, windowWords(each))),
     )
   );
-  replace(root, loading('Looking through the runs…'));
+  replace(root, loading('Loading the runs…'));
   await loadAndPoll(load, EVERY_SECONDS, signal, trouble.tell);
   replace(
     root,
@@ -193,7 +193,7 @@ function former(gone) {
   return h(
     'section',
     { class: 'former' },
-    h('h2', {}, 'Not in the pool any more'),
+    h('h2', {}, 'No longer in the pool'),
     h(
       'ul',
       {},

@@ -161,8 +161,8 @@ class RunList {
   async nothing() {
     if (Object.keys(this.filters).length || this.before) {
       const { worker, owner } = this.filters;
-      const whole = worker || owner ? 'Workers are found by their whole names, keys by their ids. ' : '';
-      const hint = `${whole}Look for other words, leave a filter out, or see all of them:`;
+      const whole = worker || owner ? 'Give the whole name of a worker, and the id of a key. ' : '';
+      const hint = `${whole}Search for other words, remove a filter, or show all runs:`;
       return [empty('No run matches.', hint), this.clearing()];
     }
     const chat = h('a', { href: '/' }, 'chat');

@@ -26,7 +26,6 @@ export async function show(root, { query, signal, navigate }) {
   };
   const trouble = connection();
   const content = h('div', { class: 'spend' });
-  const beside = h('div', { class: 'spend-beside' });
   /** @type {any} */
   let shown = null;
   const save = h(
@@ -46,7 +45,6 @@ export async function show(root, { query, signal, navigate }) {
   async function load() {
     replace(ways, Object.entries(WAYS).map(([name, words]) => way(name, words, wanted)));
     replace(content, loading('Adding up…'));
-    replace(beside);
     before = '';
     const asked = addressOf(wanted);
     try {
@@ -68,8 +66,7 @@ export async function show(root, { query, signal, navigate }) {
     before = now;
     shown = page;
     save.toggleAttribute('disabled', page.groups.length === 0);
-    refresh(content, ...spending(page));
-    refresh(beside, cards);
+    refresh(content, cards, ...spending(page));
     if (isOpen) content.querySelector('details')?.setAttribute('open', '');
   }
 
@@ -111,7 +108,6 @@ export async function show(root, { query, signal, navigate }) {
       ),
     ),
     trouble.element,
-    beside,
     content,
   );
   await load();

@@ -36,7 +36,7 @@ export function endpoint({ method, path, operation }, description) {
  * @param {Node[]} rows
  */
 function section(name, rows) {
-  return h('div', { class: 'api-part' }, h('h4', {}, name), h('dl', { class: 'api-fields' }, rows));
+  return h('div', { class: 'api-part' }, h('h3', {}, name), h('dl', { class: 'api-fields' }, rows));
 }
 
 /** @param {any} given */

@@ -179,7 +179,7 @@ function picture(steps, select, signal) {
 function asList(steps, select) {
   const list = h('ul', { class: 'matrix-list' });
   const details = /** @type {HTMLDetailsElement} */ (
-    h('details', {}, h('summary', {}, 'Who reads whom, in words'), list)
+    h('details', {}, h('summary', {}, 'Access in words'), list)
   );
   details.addEventListener('toggle', () => {
     if (!details.open || list.childElementCount) return;

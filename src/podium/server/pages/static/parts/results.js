@@ -23,12 +23,13 @@ const AT_ONCE = 100;
  * @param {{column: Column, samples: any[]}[]} columns
  * @returns {Row[]} The tasks that any of them answered, in the order of the first.
  */
-export function rowsOf(columns) {
+function rowsOf(columns) {
   /** @type {Map<string, Row>} */
   const rows = new Map();
   columns.forEach(({ samples }, place) => {
     for (const sample of samples) {
-      const { task, repeat = 0, kind = '', question = '', expected = '' } = sample;
+      const { task, kind, question, expected } = sample;
+      const repeat = sample.repeat ?? 0;
       const key = `${task} ${repeat}`;
       const row = rows.get(key) ?? {
         key,
@@ -37,7 +38,7 @@ export function rowsOf(columns) {
         kind: kind || 'other',
         suite: String(task).includes('/') ? String(task).replace(/\/[^/]*$/, '') : '',
         question: question ?? '',
-        expected,
+        expected: expected ?? '',
         samples: columns.map(() => null),
       };
       row.question ||= question ?? '';

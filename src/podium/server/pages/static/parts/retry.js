@@ -10,7 +10,7 @@ import { scoped } from './scoped.js';
  * @param {{round: number, step: number}} [from]
  * @returns {Promise<string>} The id of the new run.
  */
-export async function retryRun({ run_id: run, tier, question }, from) {
+async function retryRun({ run_id: run, tier, question }, from) {
   let id = '';
   const model = TIERS[/** @type {'mini'} */ (tier)];
   const body = { model, input: question || ' ', background: true, podium: { retry: { run, ...from } } };

@@ -64,7 +64,7 @@ function column(round, onRecord) {
 
 /** @param {RoundTrace} round */
 function kindOf(round) {
-  if (round.accepted) return 'The conductor accepted the answer of the round before.';
+  if (round.accepted) return 'The conductor accepted the answer of the previous round.';
   if (round.role) return `A turn as ${round.role}.`;
   const steps = `${round.steps.length} ${round.steps.length === 1 ? 'step' : 'steps'}`;
   return round.shape ? `${steps}, ${round.shape}` : steps;
@@ -77,7 +77,7 @@ function outcome(round) {
   return h(
     'section',
     {},
-    h('h4', {}, 'What came of it'),
+    h('h4', {}, 'Result'),
     h('div', { class: 'prose round-reply', tabindex: '0' }, markdown(last.reply)),
   );
 }

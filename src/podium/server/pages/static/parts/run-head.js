@@ -165,7 +165,7 @@ function confirmDeletion({ run_id: id, owner }, onDeleted) {
           },
         },
         h('h2', { id: 'delete-title' }, 'Delete this run?'),
-        h('p', {}, 'Its question, plans, replies and answer are forgotten for good.'),
+        h('p', {}, 'Its question, plans, replies and answer are deleted for good.'),
         owner ? h('p', {}, 'What it cost stays in the sums of its key.') : null,
         problem,
         h(

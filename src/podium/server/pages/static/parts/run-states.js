@@ -29,7 +29,7 @@ export function notKept() {
     'div',
     { class: 'notice run-notice', role: 'status' },
     h('p', {}, 'This run has ended and was not stored, as its client requested.'),
-    h('p', {}, 'What is shown here is gone when the page is left.'),
+    h('p', {}, 'Leave this page, and it is gone.'),
   );
 }
 
@@ -69,15 +69,15 @@ export function cannotBeShown(id, error, { keys, retry }) {
 function reasons(id, { status, message, hint }, keys) {
   if (status === 404 && !keys) {
     return {
-      words: `There is no run ${id} here.`,
-      detail: 'It was deleted, it was not stored, or the address is incomplete.',
+      words: `Run not found: ${id}`,
+      detail: 'It was deleted, not stored, or the address is incomplete.',
       onwards: 'Look for it among the runs.',
     };
   }
   if (status === 404) {
     return {
-      words: `There is no run ${id} here.`,
-      detail: 'It was deleted, it was not stored, or it belongs to another key.',
+      words: `Run not found: ${id}`,
+      detail: 'It was deleted, not stored, or belongs to another key.',
       onwards: 'Look for it among the runs, or sign in with the key that asked.',
     };
   }

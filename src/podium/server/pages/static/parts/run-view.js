@@ -230,7 +230,7 @@ function judging({ run_id: id, status, feedback }) {
 /** @param {boolean} isOver */
 function noPlan(isOver) {
   const planning = 'The conductor is planning…';
-  const none = 'There is no workflow: planning did not come to an end.';
+  const none = 'There is no workflow: planning did not finish.';
   return h('p', { class: 'quiet-text' }, isOver ? none : planning);
 }
 

@@ -212,8 +212,8 @@ function* notes(page) {
   if (page.by === 'worker') {
     const { counted, is_whole: whole, left_out: broken } = page.runs;
     words.push(
-      'Only runs tell who worked: what was spent in runs that were not kept, or are deleted, has ' +
-        'a line of its own.',
+      'Only runs name their workers: spending of runs that were not stored, or were deleted, has ' +
+        'its own line.',
     );
     if (!whole) words.push(`Only the newest ${countText(counted)} runs were looked through.`);
     if (broken) words.push(`${countText(broken)} runs could not be read.`);

@@ -59,7 +59,7 @@ export function statusNotice(document, retry = null) {
   const because = error ? h('p', {}, error) : null;
   const resume = command(`podium runs resume ${id}`);
   if (isRunning(document)) {
-    const words = 'This run is going on. The page follows it, and ends with it.';
+    const words = 'This run is in progress; this page updates live.';
     return h('p', { class: 'quiet-text', role: 'status' }, words);
   }
   if (document.blocked_by) {
@@ -73,7 +73,7 @@ export function statusNotice(document, retry = null) {
         'This run was interrupted: it was stopped, or its process ended, before it was answered.',
         status === 'interrupted' ? because : null,
         retry,
-        h('p', {}, 'What is done is kept, and not asked again. To go on, where the server runs:'),
+        h('p', {}, 'Finished steps are kept. To resume this run, where the server runs:'),
         resume,
       );
     case 'failed':
@@ -82,16 +82,16 @@ export function statusNotice(document, retry = null) {
         'This run failed before there was an answer.',
         because,
         retry,
-        h('p', {}, 'The steps below show how far it got. To go on with this run, where the server runs:'),
+        h('p', {}, 'The steps below show how far it got. To resume this run, where the server runs:'),
         resume,
       );
     case 'partial':
       return notice(
         'warn',
-        'Not everything that was planned came about; the answer is the best so far.',
+        'Some steps failed; the answer is the best so far.',
         because,
         retry,
-        h('p', {}, 'To go on with this run, where the server runs:'),
+        h('p', {}, 'To resume this run, where the server runs:'),
         resume,
       );
     case 'exhausted':
@@ -100,7 +100,7 @@ export function statusNotice(document, retry = null) {
         'The budget was spent before there was an answer.',
         because,
         retry,
-        h('p', {}, 'To go on with more, where the server runs, with a cap of your own:'),
+        h('p', {}, 'To resume with a higher cap, where the server runs:'),
         command(`podium runs resume ${id} --budget-usd 1`),
       );
     case 'waiting':
@@ -108,7 +108,7 @@ export function statusNotice(document, retry = null) {
         'warn',
         `This run waits for the results of ${toolsInWords(document.waiting_for)}.`,
         h('p', {}, 'The client that asked carries them out; with what it sends, the run goes on.'),
-        h('p', {}, 'Should that client never come back, delete the run.'),
+        h('p', {}, 'If that client never returns, delete the run.'),
       );
     default:
       return error ? notice('warn', error) : null;

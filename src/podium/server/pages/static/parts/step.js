@@ -59,7 +59,7 @@ export function stepPart(step, { load, nested, retry } = {}) {
     if (!element.open || shownFor === now) return;
     shownFor = now;
     const hasEnded = !['waiting', 'running'].includes(step.state);
-    replace(body, hasEnded && load ? loading('Fetching what was sent…') : unfinished(step));
+    replace(body, hasEnded && load ? loading('Loading the prompt…') : unfinished(step));
     if (hasEnded && load) show(load);
     else if (step.state === 'running' && load) showSent(load, now);
   }
@@ -169,16 +169,16 @@ function whole(step, details, load) {
     step.error ? h('p', { class: kind }, step.error) : null,
     task(step),
     section('What the worker received', received(details)),
-    thoughts.length ? section('What it thought', thoughts.map(longText)) : null,
+    thoughts.length ? section('Thinking', thoughts.map(longText)) : null,
     details.reply
       ? section(
-          details.status === 'done' ? 'Its reply' : 'What came of its reply',
+          details.status === 'done' ? 'Its reply' : 'Its reply, incomplete',
           h('div', { class: 'prose' }, markdown(details.reply)),
           copyButton('Copy the reply', () => details.reply),
         )
       : null,
     details.attempts.length ? section('Calls', calls(details.attempts)) : null,
-    runs.length ? section('The run behind it', runs.map((run) => nestedRun(run, load))) : null,
+    runs.length ? section('Nested run', runs.map((run) => nestedRun(run, load))) : null,
   ]);
 }
 
@@ -187,7 +187,7 @@ function received(details) {
   if (details.request !== null) return conversation(details.request);
   const words = details.nested.length
     ? 'A conductor took this step: the subtask was the question of a run of its own.'
-    : 'Nothing that is on record: no worker was asked.';
+    : 'Nothing on record: no worker was asked.';
   return h('p', { class: 'quiet-text' }, words);
 }
 

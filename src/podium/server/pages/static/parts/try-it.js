@@ -25,7 +25,7 @@ export function tryIt({ method, path }, schema) {
   return h(
     'div',
     { class: 'api-part' },
-    h('h4', {}, 'Examples'),
+    h('h3', {}, 'Examples'),
     Object.entries(examples(method.toUpperCase(), location.origin + path, body)).map(([name, text]) =>
       h(
         'details',

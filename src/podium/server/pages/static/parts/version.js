@@ -31,7 +31,7 @@ export class Version {
   #status = '';
   /** @type {Took | null} */
   #took = null;
-  #heading = h('h3', { tabindex: '-1' });
+  #heading = h('h2', { tabindex: '-1' });
   #answer = h('div', { class: 'answer prose', hidden: true });
   #badge = h('span', { role: 'status' });
   #clock = h('span', { class: 'figure quiet-text clock' });

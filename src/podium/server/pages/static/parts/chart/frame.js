@@ -47,10 +47,14 @@ export function frame(options, { parts, draw, describe, table }) {
     details,
   );
   let width = 0;
-  function redraw() {
-    if (width < 1) return;
+  function name() {
     const named = parts();
     replace(legend, named.length > 1 ? named.map(legendEntry) : null);
+  }
+  name(); // before the width is known, so that nothing moves then
+  function redraw() {
+    if (width < 1) return;
+    name();
     replace(
       place,
       s(
