@@ -1,6 +1,6 @@
-"""What holds for every test: properties are checked on the same examples each time, and a busy
-machine makes no test fail. Whoever wants a Postgres gets a real one. The ten thousand tests
-themselves are a million objects, which no collection of garbage needs to look through."""
+"""Settings of all tests: property tests use the same examples each time and have no deadline; the
+fixture `postgres` is a real server. The collected tests are a million objects, so they are frozen
+out of garbage collection."""
 
 from __future__ import annotations
 

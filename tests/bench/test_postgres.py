@@ -68,7 +68,7 @@ def test_it_ends_with_a_process_that_is_killed() -> None:
 
 
 def is_there(pid: int) -> bool:
-    """Whether the process runs; one that nobody has waited for yet does not."""
+    """True if the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -41,7 +41,7 @@ async def test_as_many_requests_are_in_flight_as_were_asked_for() -> None:
     all_there = False
 
     class Patient(FixedUpstream):
-        """Answers nobody before there are five; afterwards, everybody at once."""
+        """Holds requests until there are five, then answers all at once."""
 
         def on_message_complete(self) -> None:
             nonlocal all_there

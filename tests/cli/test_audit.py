@@ -68,7 +68,7 @@ def test_a_log_that_was_tampered_with_is_found_out(podium: Podium, home: Path) -
     cut = podium("audit", "verify", "--head", whole["head"])
     assert cut.code == 1
     assert "entries were cut off at the end or rewritten, or the digest is" in cut.complaint
-    assert "tampered" not in cut.complaint  # nobody knows: it may be that of another log
+    assert "tampered" not in cut.complaint  # unknown: it may belong to another log
     with sqlite3.connect(database(home)) as connection:
         connection.execute("UPDATE audit SET actor = 'user:eve' WHERE number = 1")
     connection.close()

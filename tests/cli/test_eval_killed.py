@@ -98,7 +98,7 @@ def test_killed_at_any_moment_it_continues_without_a_call_for_what_they_have_ans
     needed = {line.split(" ", 1)[1] for line in whole_log.read_text("utf-8").splitlines()}
     assert set(asked) == needed
     again = asked.total() - len(asked)
-    print(  # noqa: T201 - for whoever measures
+    print(  # noqa: T201 - a measurement
         f"\n{kills} kills, {len(asked)} things asked, {again} of them twice or more, "
         f"all of which were under way at a kill"
     )

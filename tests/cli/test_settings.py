@@ -1,5 +1,5 @@
-"""What `--offline`, `--exclude` and `--conductor` mean together: nobody is asked who was ruled
-out, as worker or as planner."""
+"""`--offline`, `--exclude` and `--conductor` together: an excluded worker is never called, as
+worker or as planner."""
 
 from __future__ import annotations
 

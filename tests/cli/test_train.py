@@ -27,7 +27,7 @@ LORA_CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
 
 @dataclass
 class Trainer:
-    """Stands where torch would be needed, and notes what it was told."""
+    """Replaces the trainer, and records its arguments."""
 
     trained: list[Recipe] = field(default_factory=list)
     resumed: list[bool] = field(default_factory=list)

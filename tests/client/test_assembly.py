@@ -141,9 +141,7 @@ async def test_a_nested_conductor_from_a_file_leads_a_run_of_its_own(tmp_path: P
         run = await podium.run(workflow, "why?")
         begun = replace(run.rounds[0], steps=())
         cut_off = replace(run, status="interrupted", rounds=(begun,))
-        await (await podium.open()).store.finish(
-            cut_off
-        )  # whoever resumes goes by what is on record
+        await (await podium.open()).store.finish(cut_off)  # resuming uses the recorded settings
         again = await podium.resume(cut_off)
     for led in (run, again):
         assert (led.status, led.answer, led.conductor) == ("answered", "answer of a", "fixed")

@@ -71,7 +71,7 @@ def begin(work: Callable[[], object]) -> futures.Future[object]:
     def do() -> None:
         try:
             ended.set_result(work())
-        except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+        except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
             ended.set_exception(error)
 
     threading.Thread(target=do, daemon=True).start()

@@ -2,7 +2,7 @@
 
 Started as `python tests/clients/upstream.py`: it prints its port as JSON and ends with its standard
 input. `POST /recorded` returns the requests since the last call. `/moved/…` is the same API under
-another path, so that a control's requests are told from a worker's.
+another path, so that a control's requests differ from a worker's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A key without effect is refused: nobody finds out later that a cap or a price was ignored."""
+"""A key without effect is refused, so that no cap or price is silently ignored."""
 
 from __future__ import annotations
 

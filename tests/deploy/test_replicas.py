@@ -45,7 +45,7 @@ options = {{ reply = "Forty-two." }}
 
 @dataclass(frozen=True)
 class Replicas:
-    """Two that were started together, and the key of somebody who may ask."""
+    """Two replicas that were started together, and a key."""
 
     process: subprocess.Popen[bytes]
     ports: tuple[int, int]
@@ -182,7 +182,7 @@ echo "{who}: $*"
 
 
 def program(path: Path, who: str) -> Path:
-    """A program there that says who it is and what it was told."""
+    """A fake program that prints its name and arguments."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(ECHO.format(who=who), "utf-8")
     path.chmod(0o755)

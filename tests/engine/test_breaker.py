@@ -34,7 +34,7 @@ POLICY = BreakerPolicy(failures=3, share=0.5, window=10, cooldown_seconds=5.0)
 
 @dataclass
 class Time:
-    """A clock that passes when somebody sleeps, or when it is told to."""
+    """A clock that advances on sleep, or by hand."""
 
     now: float = 0.0
     slept: list[float] = field(default_factory=list)

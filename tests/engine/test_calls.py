@@ -30,7 +30,7 @@ ASK = Request((user("hello"),))
 
 
 class ReplyStream(Worker):
-    """Does what it is told, one outcome a call; the last one again and again."""
+    """Returns one given outcome a call; the last one repeatedly."""
 
     def __init__(self, *outcomes: str | Reply | Exception, **limits: float) -> None:
         self.profile = WorkerProfile(
@@ -324,7 +324,7 @@ async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it()
 
 
 class Shared:
-    """An account of which other processes took the rest, or that nobody can look at."""
+    """An account whose rest other processes took, or that cannot be read."""
 
     left = Remaining(None, 1.0)
     has_calls_in_flight = True

@@ -72,7 +72,7 @@ def observed(name: str, faults: Faults, *, fallback: str | None = None) -> Obser
 
 
 class Time:
-    """Passes when somebody sleeps, and only then."""
+    """Advances on sleep only."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -82,7 +82,7 @@ class Slow(Worker):
 
 
 class Patience:
-    """Sleeps until it is told that the time is up."""
+    """Sleeps until the test ends the wait."""
 
     def __init__(self) -> None:
         self.up = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A reply that breaks off while it is told is gone on with, and never told twice."""
+"""A stream that breaks off is continued, and no text is sent twice."""
 
 from __future__ import annotations
 

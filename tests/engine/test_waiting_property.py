@@ -1,5 +1,5 @@
-"""Whatever is planned, and whoever calls tools when: nothing is paid for twice, and what a tool
-says is heard by the step that called it and by no other."""
+"""For random plans and tool calls: no call is paid for twice, and a tool's result reaches only the
+step that called it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_sample_starts_only_if_all_in_flight_fit_at_the_highest_price() -> Non
     assert not budget.can_start_sample
     budget.finish_sample(0.1)
     budget.finish_sample(0.1)
-    assert budget.can_start_sample  # 0.5 spent and nobody under way
+    assert budget.can_start_sample  # 0.5 spent and no call in flight
     assert budget.spent == 0.5
 
 

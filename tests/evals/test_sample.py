@@ -143,7 +143,7 @@ async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> No
 
 
 async def test_a_plan_that_is_graded_must_be_the_conductors_own() -> None:
-    """The fallback hands the question on as it is: sensible, but nobody planned that."""
+    """The fallback passes the question unchanged: sensible, but not planned."""
     workers = [ScriptedWorker("generalist", "never asked"), SPARE]
     task = everyday_task("Why do we dream?")
     case = Case(task, pool_of(workers))

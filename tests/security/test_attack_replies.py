@@ -1,4 +1,4 @@
-"""Prompt injection is contained: whatever a worker replies, nobody receives more than their access
+"""Prompt injection is contained: whatever a worker replies, no step receives more than its access
 names, no step is added or changed, no tool changes hands, and no budget grows. What a model makes
 of the words that it may read is another matter, and nothing here can promise it.
 

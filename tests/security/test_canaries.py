@@ -2,7 +2,7 @@
 finest level, a trace, a metric, a kept run, an export, nor in what the doctor says.
 
 Each secret is a canary: a word that occurs nowhere else. The upstreams are hostile and send back
-what they were sent, in every way in which a provider's words reach somebody.
+what they were sent, in every way in which a provider's text can reach a client.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def key_in(said: str) -> str:
 
 
 async def repeating(request: web.Request) -> web.StreamResponse:
-    """The request's own headers, sent back in one of the ways in which faults are told."""
+    """The request's own headers, sent back in an error of some form."""
     said = told(request)
     match request.match_info["fault"]:
         case "401":

@@ -1,5 +1,5 @@
 """Nothing that comes from outside is taken without bound: what is larger, longer, deeper or more
-than its limit is refused in words, whoever sends it. The table of the limits is in SECURITY.md."""
+than its limit is refused with a message. The table of the limits is in SECURITY.md."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ BOMB: Final = gzip.compress(b" " * (3 * MAX_REPLY_BYTES))
 
 
 async def squeezed(request: web.Request) -> web.StreamResponse:
-    """Less than a thousandth of what it comes to, though nobody asked for it to be squeezed."""
+    """Compressed to less than a thousandth, though not requested."""
     kind = "text/event-stream" if "stream" in (await request.text()) else "application/json"
     return web.Response(body=BOMB, headers={"Content-Encoding": "gzip", "Content-Type": kind})
 

@@ -1,4 +1,4 @@
-"""What clients are told of faults that only whoever runs the server can mend."""
+"""What clients see of errors that only the operator can fix."""
 
 from __future__ import annotations
 

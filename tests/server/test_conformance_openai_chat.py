@@ -418,7 +418,7 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     house: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
 ) -> None:
     with openai_client(house, house.key(rules)) as sdk:
-        if status == 429:  # the first is what passes a rate, and the second is told
+        if status == 429:  # the first exceeds the rate, and the second is reported
             sdk.chat.completions.create(model=ULTRA, messages=WHY)
         with pytest.raises(error) as caught:
             sdk.chat.completions.create(model=ULTRA, messages=WHY, stream=stream)

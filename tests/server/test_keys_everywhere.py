@@ -1,6 +1,5 @@
-"""Where keys are on, nothing but health is told to whoever has none, and the pages are shown, which
-hold nothing of anybody's. The addresses are the application's own, so that a new one cannot be
-forgotten."""
+"""With keys, a request without one gets only health and the static pages, which hold no data. The
+routes are the application's own, so that a new one cannot be forgotten."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ DIALECT: Final[dict[str, Speaking]] = {
 
 @dataclass
 class Conversation:
-    """Everything that was told until there was an answer, or none could be had."""
+    """All events until the answer or the failure."""
 
     used: list[dict[str, int | None] | None]
     run_id: str | None

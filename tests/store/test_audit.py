@@ -1,4 +1,4 @@
-"""The audit log, on both databases: added to by many, changed by nobody unnoticed."""
+"""The audit log on both databases: concurrent writers, and tampering is detected."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[list[SqlRunStore]]:
 
 
 async def taken_over_by(other: SqlRunStore) -> None:
-    """Have the other store take over the one run that there is, once nobody writes to it."""
+    """Let the other store take over the only run, after its last write."""
     async with asyncio.timeout(10):
         while True:
             for lost in await other.list_abandoned(1):

@@ -121,7 +121,7 @@ async def test_nothing_is_written_any_more_when_a_store_is_closed(
     before = asyncio.all_tasks()
     writing = {asyncio.create_task(store.begin(run)) for run in ended(make_run)}
     await asyncio.sleep(0.001)
-    for task in writing:  # whoever asked for it is gone
+    for task in writing:  # its caller is gone
         task.cancel()
     await store.close()
     assert asyncio.all_tasks() <= before | writing

@@ -2,9 +2,9 @@
 
     python tests/support/asked_log.py LOG eval run …
 
-A line of the log is `asked` or `answered`, the worker, and a hash of what it was asked. A worker
-has answered when whoever asked has got the reply and come to rest: what it then does with it, a
-kill cannot undo. What a worker replies depends on what it is asked alone.
+A line of the log is `asked` or `answered`, the worker, and a hash of the request. A worker has
+answered when its caller has the reply and is idle: a kill cannot undo what follows. A worker's reply
+depends only on its request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replies of workers that were told, or have decided, to attack: what a later worker, the conductor
+"""Replies of attacking workers: what a later worker, the conductor
 or the program might take for more than a text. Each is data, and must stay it."""
 
 from __future__ import annotations

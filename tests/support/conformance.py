@@ -51,7 +51,7 @@ def not_allowed(sdk: Any) -> list[tuple[Rules, type[Exception], int]]:
 
 
 def results_of(request: Request) -> list[str]:
-    """What tools answered, as a worker was told."""
+    """The tool results in a worker's request."""
     parts = [part for message in request.messages for part in message.parts]
     return [part.text for part in parts if isinstance(part, ToolResult)]
 

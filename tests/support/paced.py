@@ -39,7 +39,7 @@ class Paced(Worker):
         self._words: asyncio.Semaphore | None = None
 
     def hold(self) -> None:
-        """Say nothing more until told to."""
+        """Stop streaming until released."""
         self._words = asyncio.Semaphore(0)
 
     def say(self, words: int = 1) -> None:

@@ -96,7 +96,7 @@ class Remote:
 
 
 class SeatHere:
-    """A seat in this process, which performs as it is told to."""
+    """A worker process stand-in that runs scripted results."""
 
     def __init__(self, perform: Callable[..., Any]) -> None:
         self.perform = Remote(perform)

@@ -98,7 +98,7 @@ def upstream(seconds: float) -> Iterator[Upstream]:
                 self.end_headers()
                 self.wfile.write(reply)
             except OSError:
-                self.close_connection = True  # whoever asked was killed
+                self.close_connection = True  # the client was killed
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

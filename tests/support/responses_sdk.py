@@ -22,7 +22,7 @@ STREAM_EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(ResponseStreamEvent)
 
 OUR_OWN: Final = frozenset(
     {
-        "store",  # told by the API, and left out of the SDK's types
+        "store",  # sent by the API, and missing from the SDK's types
         "orchestration_input_tokens",
         "orchestration_input_cached_tokens",
         "orchestration_output_tokens",

@@ -1,4 +1,4 @@
-"""Runs as they are found in a store, made without asking anybody, for pages and figures about them:
+"""Stored runs made without any call, for pages and statistics:
 any number, any length, any end."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def round_of(*steps: StepRecord, index: int = 0, planned: int | None = None) -> 
 
 
 def kept_run(number: int = 0, **more: Any) -> Run:
-    """A run that was answered in one step, unless told otherwise; each is a minute younger than
+    """A run answered in one step, by default; each is a minute younger than
     the one before it."""
     usual: dict[str, Any] = {
         "id": f"run_{number:016x}",

@@ -46,7 +46,7 @@ REPLY: Final = json.dumps(
 
 
 class SlowUpstream:
-    """Answers nobody before it is told to. `all_there` is set when so many have asked."""
+    """Holds every request until released. `all_there` is set at the given number."""
 
     def __init__(self, expected: int) -> None:
         self.asked = 0

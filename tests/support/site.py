@@ -39,8 +39,8 @@ the files of the pages from there, and need neither ask for them nor read them a
 
 
 def pool_of_three() -> list[Worker]:
-    """A scripted pool with everything that pages show: prices, descriptions, and a worker of whose
-    price nobody knows."""
+    """A scripted pool with everything that pages show: prices, descriptions, and a worker of
+    unknown price."""
     return [
         ScriptedWorker(
             "solver",
@@ -186,7 +186,7 @@ def _bound() -> socket.socket:
 
 
 async def _served(server: uvicorn.Server, bound: socket.socket) -> None:
-    """Until it is told to stop. Where it cannot start, one test fails and not the whole session."""
+    """Runs until it is stopped. If it cannot start, one test fails and not the whole session."""
     try:
         await server._serve([bound])
     except SystemExit as exit_:

@@ -73,7 +73,7 @@ class Actor(Worker):
 
 @dataclass
 class Stage:
-    """Carries out workflows over actors, with time that passes only when told to."""
+    """Executes workflows over actors, with a manual clock."""
 
     budget: Budget = field(default_factory=Budget)
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(jitter=lambda: 1.0))

@@ -1,5 +1,5 @@
-"""A wire to a server that can be cut: whoever goes through it sees the server go away, and come
-back, while the server itself goes on."""
+"""A connection to a server that can be cut: clients see the server go away and come back, while
+the server keeps running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Wire:
-    """`address` is the near end. Cut, it drops what goes through it and answers nobody."""
+    """`address` is the near end. Cut, it drops its connections and refuses new ones."""
 
     def __init__(self, far: str) -> None:
         parts = urlsplit(far)
@@ -20,7 +20,7 @@ class Wire:
         self.address = ""
 
     def cut(self) -> None:
-        """The server is gone, for all that anybody can tell."""
+        """Cut the connection, as if the server were gone."""
         self._is_cut = True
         for end in self._ends:
             end.transport.abort()

@@ -51,7 +51,7 @@ async def test_a_pool_that_answers_passes(tmp_path: Path) -> None:
 
 async def test_a_worker_that_does_not_answer_is_named(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path)
-    with socket.socket() as deaf:  # bound, and nobody listens
+    with socket.socket() as deaf:  # bound, and not listening
         deaf.bind(("127.0.0.1", 0))
         address = f'base_url = "http://127.0.0.1:{deaf.getsockname()[1]}/v1"'
         text = POOL.replace('provider = "scripted"', 'provider = "openai-compatible"', 1)

@@ -365,7 +365,7 @@ def test_a_training_that_broke_continues_from_its_last_checkpoint(
     assert checkpoint.step == 2
     assert metrics(recipe)[-1]["step"] == 3
     grpo.train(recipe, resume=True)
-    assert metrics(recipe) == metrics(whole)  # step 3 is told once
+    assert metrics(recipe) == metrics(whole)  # step 3 is logged once
     assert adapter_bytes(recipe) == adapter_bytes(whole)
     assert read_summary(recipe)["rollouts"] == 40  # it was done twice, and took its time twice
 
@@ -412,13 +412,13 @@ def read_summary(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-# ---- who else is told
+# ---- other trackers
 
 
 def test_metrics_and_diagnostics_also_go_where_the_recipe_says(
     base: Path, tmp_path: Path, plans: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TensorBoard itself is not needed: whoever stands for it hears what it would."""
+    """A stub replaces TensorBoard and records its calls."""
     heard: list[dict[str, float]] = []
 
     def on_log(self: Any, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:

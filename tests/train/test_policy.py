@@ -174,7 +174,7 @@ def test_an_adapter_that_was_written_is_the_one_to_go_on_from(
 
 @pytest.mark.filterwarnings("error")
 def test_an_adapter_names_its_base_as_the_recipe_does(tmp_path: Path) -> None:
-    """Not by the directory in which its file lies, which says nothing to whoever exports it."""
+    """Not by the directory of its file, which means nothing to the exporter."""
     weights = tiny_gguf(tmp_path / "tiny.gguf")
     policy = Policy(tiny_recipe(REWARD, weights, tmp_path))
     for again in (False, True):  # also one that goes on from an adapter

@@ -36,7 +36,7 @@ def test_what_may_be_tried_beside_is_reported_and_bounds_the_cost(tmp_path: Path
         recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *tries])
         taken = estimate(recipe, recipe_pool(recipe))
         assert taken.tried == 10 * 4 * tried
-        assert taken.worker_calls == 640  # nobody knows how often no plan will be right
+        assert taken.worker_calls == 640  # how often no plan is right is unknown
         assert taken.usd_most == pytest.approx((640 + 2 * taken.tried) * 0.004)
 
 

@@ -1,4 +1,4 @@
-"""Plans that nobody wrote."""
+"""Plans made by exploration."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def test_a_training_that_broke_continues_to_the_same_weights(
     sft.train(broken, resume=True)
     assert adapter_bytes(broken, "words") == adapter_bytes(whole, "words")
     recited = [line["step"] for line in metrics(broken) if "loss" not in line]
-    assert recited == [1, 2, 3, 4]  # what came after the checkpoint is told once
+    assert recited == [1, 2, 3, 4]  # steps after the checkpoint are logged once
 
 
 def test_a_full_disk_is_explained_and_leaves_the_checkpoint_before(

@@ -1,4 +1,4 @@
-"""What both trainers are told alike."""
+"""Settings that both trainers share."""
 
 from __future__ import annotations
 

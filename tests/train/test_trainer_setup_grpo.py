@@ -1,4 +1,4 @@
-"""What TRL is told of a recipe."""
+"""TRL's settings for a recipe."""
 
 from __future__ import annotations
 

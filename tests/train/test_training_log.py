@@ -206,7 +206,7 @@ def test_resuming_keeps_metrics_up_to_the_checkpoint_and_rewrites_the_rest(
 
 def test_time_and_rollouts_are_those_of_all_stretches(recipe: Recipe, clock: Clock) -> None:
     first_stretch(recipe, clock, 5)
-    clock.now += 10_000  # nobody trains meanwhile
+    clock.now += 10_000  # no training runs meanwhile
     with TrainingLog(recipe, after=3) as training_log:
         assert training_log.seconds == 0.0
         training_log.step(seen())

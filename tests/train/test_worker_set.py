@@ -105,7 +105,7 @@ async def test_an_adapter_that_was_trained_again_is_asked_again(
                 await worker.reply(ask("hello"))
             assert cast.cache is not None
             misses.append(cast.cache.misses)
-    assert misses == [3, 0, 1]  # everybody, nobody, and the one that is another
+    assert misses == [3, 0, 1]  # all, none, and the changed one
 
 
 async def test_a_worker_of_a_pool_file_with_other_options_is_asked_again(tmp_path: Path) -> None:

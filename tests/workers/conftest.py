@@ -166,7 +166,7 @@ Hire = Callable[..., Worker]
 
 @pytest.fixture
 def hire(vendor: Vendor, http: Http) -> Hire:
-    """Connect to the vendor as a provider's worker; it can do everything unless told."""
+    """Connect to the vendor as a provider's worker; with all capabilities by default."""
 
     def hire(
         provider: str,

@@ -1,4 +1,4 @@
-"""Several deployments as one worker: choice, cool-down, and what the engine is told."""
+"""Several deployments as one worker: choice, cool-down, and errors for the engine."""
 
 from __future__ import annotations
 

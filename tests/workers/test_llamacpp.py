@@ -96,7 +96,7 @@ def loaded(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> Loaded:
 
 @pytest.fixture
 def weights(tmp_path: Path) -> str:
-    """A file that passes for a model while nobody loads it."""
+    """A file that looks like a model until it is loaded."""
     path = tmp_path / "tiny.gguf"
     path.write_bytes(b"GGUF")
     return str(path)

@@ -19,7 +19,7 @@ from support.tool_servers import odd_server
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever does not end is stopped soon."""
+    """A program that does not end is stopped soon."""
     monkeypatch.setattr(mcp_connection, "STOP_SECONDS", 0.3)
 
 

@@ -569,7 +569,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
     run = await guarded.run("who?", options=options)
     assert run.status == "waiting"
     assert [json.loads(call.arguments) for call in run.waiting_for] == [{"to": "[e-mail 1]"}]
-    assert run.answer is None  # with guardrails of answers, words before the end are not told
+    assert run.answer is None  # with answer guardrails, no text is streamed before the end
     again = await guarded.resume(
         run, results=[ToolResult(run.waiting_for[0].id, "bob@example.com says hello")]
     )

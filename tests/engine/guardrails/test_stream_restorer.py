@@ -1,4 +1,4 @@
-"""What whoever asked hears of a run, with what guardrails took out of the question put back."""
+"""A client's stream of a run, with redacted values restored."""
 
 from __future__ import annotations
 

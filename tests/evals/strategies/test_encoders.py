@@ -38,7 +38,7 @@ def test_an_encoder_that_was_written_down_encodes_alike() -> None:
 
 
 class Lengths:
-    """An encoder of somebody's own."""
+    """A user's own encoder."""
 
     def encode(self, texts: Sequence[str]) -> Array:
         rows: Array = np.array([[len(text), 1] for text in texts], dtype=np.float32)

@@ -100,8 +100,8 @@ class Replicas:
         replica.die()
 
     async def let_leases_run_out(self) -> None:
-        """Time passes, until nobody takes the dead for living. Those have renewed their own leases
-        meanwhile: one that runs out would let others spend what a living one holds."""
+        """Advance the clock until all leases of dead replicas have expired. Live replicas
+        renew theirs meanwhile: an expired one would let others spend what a live one holds."""
         for replica in self._dead:
             await replica.has_stopped()
         dead = PROCESS_LEASES.c.process.in_([replica.process for replica in self._dead])

@@ -136,7 +136,7 @@ class Server:
         return made.token
 
     async def principal(self, rules: Rules = NO_RULES) -> Principal:
-        """Somebody with a new key of those rules."""
+        """A client with a new key of those rules."""
         return await self.access.authenticate(await self.token(rules))
 
     async def settle(

@@ -44,7 +44,7 @@ FORBIDDEN = ("claude", "haiku", "grok")
 
 
 class Restless(Conductor):
-    """Plans at random for whoever is in the pool, nests where it may, and never accepts."""
+    """Plans at random over the pool, nests where possible, and never accepts."""
 
     name = "restless"
 

@@ -35,7 +35,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> DatabaseTime:
 
 
 async def wait(replica: Replica, replicas: Replicas, tokens: int = 1) -> float | None:
-    """How long a request is told to wait; None where it may begin."""
+    """Return the seconds to wait; None if the request may begin."""
     try:
         principal = await replica.begin(replicas.made, tokens)
     except ApiError as refusal:

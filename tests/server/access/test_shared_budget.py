@@ -383,7 +383,7 @@ async def test_a_shared_budget_that_was_closed_tries_nothing_again(
 async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the lease that it takes, and the calls that nobody will ever end, are waited for."""
+    """Avoid waiting for its lease and its orphaned calls."""
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
         principal = await killed.begin(replicas.made)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("hurry")
 
 
 class Truth:
-    """What was really used, whoever knows of it, and what calls in flight may still use."""
+    """The real usage, and what calls in flight may still use."""
 
     def __init__(self, cap: Allowance) -> None:
         assert cap.usd is not None
@@ -87,7 +87,7 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
 
 async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
     """A replica is killed. What its calls in flight used, and what of those that had just ended
-    was not written yet, nobody can know: a cap may be passed by that."""
+    was not written yet, is unknown: a cap may be exceeded by that."""
     await asyncio.sleep(dice.uniform(0.0, 0.02))
     for _ in range(100):
         at_work = [each for each in replicas.all if truth.at_work[each]]

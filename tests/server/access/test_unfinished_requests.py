@@ -90,7 +90,7 @@ async def house_in(folder: Path) -> AsyncIterator[Runtime]:
 
 
 class Verified:
-    """Has a judge look, who is paid; then takes its time, in which whoever asked goes away."""
+    """Calls a paid judge, then waits until the client disconnects."""
 
     def __init__(self) -> None:
         self.paid = asyncio.Event()
@@ -132,7 +132,7 @@ TOOLS = ResponseOptions(tools=(Tool("look", "looks something up", {"type": "obje
 
 
 async def gone_away(asking: asyncio.Task[Run], verified: Verified) -> None:
-    """Whoever asked goes away once the judge was paid."""
+    """The client disconnects after the judge was paid."""
     async with asyncio.timeout(5):
         await verified.paid.wait()
     verified.paid.clear()

@@ -35,7 +35,7 @@ TWO = Workflow((Step("solo", "Think " * 100), Step("duo", "Answer.", (0,))))
 
 
 class RunSink:
-    """Remembers what it was told."""
+    """Records what it receives."""
 
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []

@@ -26,7 +26,7 @@ SECRET = "what-nobody-may-read"
 
 
 class Server:
-    """A server that asks for keys, with an administrator and somebody else."""
+    """A server that requires keys, with an administrator and another key."""
 
     def __init__(
         self, client: httpx.AsyncClient, store: SqlRunStore, made: dict[str, NewKey]

@@ -106,7 +106,7 @@ async def test_tokens_are_counted_as_podium_estimates_them() -> None:
 
 
 class GoesAway:
-    """A client that asks for a plan, and goes away when it is told to."""
+    """A client that requests a plan, and disconnects on demand."""
 
     def __init__(self, body: bytes = b'{"question": "Why?"}') -> None:
         self.gone = asyncio.Event()

@@ -19,7 +19,7 @@ RUN = "run_0123456789abcdef"
 
 
 class Client:
-    """Somebody who reads a stream."""
+    """A client that reads a stream."""
 
     def __init__(self, *, keep_alive_seconds: float = 60, **asked: Any) -> None:
         self.status = 0

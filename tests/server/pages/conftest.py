@@ -107,7 +107,7 @@ class Watched:
         self.said.append(f"uncaught: {error}")
 
     def check(self) -> None:
-        """Nothing was said that was not expected, and nobody else was asked."""
+        """No unexpected console message, and no request to another host."""
         unexpected = [said for said in self.said if not any(word in said for word in self.allowed)]
         assert not unexpected, f"the console said: {unexpected}"
         own = ("data:", "blob:", "about:", *self.origins)
@@ -116,8 +116,8 @@ class Watched:
 
 
 async def sweep(page: Page) -> None:
-    """Leave what is shown, and nothing of it for whoever uses the tab next. What cannot be swept,
-    as it is none of our pages, goes with its whole profile."""
+    """Leave what is shown, and keep nothing of it for the next user of the tab. A page
+    that is not ours cannot be swept, and goes with its whole profile."""
     from playwright.async_api import Error
 
     if page.url == BLANK:
@@ -155,7 +155,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 def fresh_profile() -> None:
-    """Whoever takes this has a profile that nobody used before, and nobody does afterwards."""
+    """A browser profile for one test only."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -1,4 +1,4 @@
-"""Nobody is shut out: axe-core looks at every page, light, dark and in a small window."""
+"""Every page is accessible to axe-core: light, dark and in a small window."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Stage:
     cleo: Paced
 
     def hold(self) -> None:
-        """Nobody says a word until told to."""
+        """Workers reply only when released."""
         for worker in (self.ada, self.bob, self.cleo):
             worker.hold()
 

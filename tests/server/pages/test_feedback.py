@@ -1,4 +1,4 @@
-"""What whoever asked thinks of an answer: thumbs on the run's page."""
+"""Feedback on an answer: thumbs on the run's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever anybody writes is shown and does nothing: questions, replies, errors, names."""
+"""Untrusted text is displayed and never executed: questions, replies, errors, names."""
 
 from __future__ import annotations
 

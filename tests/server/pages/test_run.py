@@ -233,7 +233,7 @@ async def asked_in_background(site: Site, **body: object) -> tuple[asyncio.Task[
 
 @asynccontextmanager
 async def going_on(serve: Serve, paced: Paced, **body: object) -> AsyncIterator[tuple[Site, str]]:
-    """A server, and the id of a run that goes on there until its worker is told to."""
+    """A server, and the id of a run in progress until its worker is released."""
     paced.hold()
     async with visited(serve, [paced], COUNT) as site:
         task, run_id = await asked_in_background(site, **body)

@@ -268,8 +268,8 @@ async def test_five_thousand_runs_are_searched_and_paged_through_without_a_halt(
 async def timed(
     page: Page, selector: str, words: str, *, click: str = "", text: str = "", choose: str = ""
 ) -> float:
-    """Milliseconds from doing something until the first of what is selected says these words; the
-    time that is waited for somebody to stop typing is not counted."""
+    """Milliseconds from doing something until the first of what is selected says these words;
+    without the debounce of typing."""
     taken = await page.evaluate(
         """async ([selector, words, click, text, choose]) => {
             const field = document.querySelector(text ? '#filter-text' : '#filter-status');

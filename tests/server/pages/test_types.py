@@ -1,5 +1,5 @@
 """The types that stand in the comments of the pages' modules hold: TypeScript reads them. Nothing
-is built of it, and nobody needs it to use or to change a page."""
+is built of it, and using or changing a page does not need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that come together are completed together, and nobody is harmed by another."""
+"""Concurrent requests form one batch, and an error of one affects no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One value for each key, for as long as somebody holds it."""
+"""One value for each key while it is held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Messages dialect as a whole: Anthropic's SDK in front of it, Claude Code, and anybody."""
+"""The Messages dialect as a whole: with Anthropic's SDK, Claude Code and plain HTTP."""
 
 from __future__ import annotations
 
