@@ -3,8 +3,8 @@
     python tests/support/asked_log.py LOG eval run …
 
 A line of the log is `asked` or `answered`, the worker, and a hash of the request. A worker has
-answered when its caller has the reply and is idle: a kill cannot undo what follows. A worker's reply
-depends only on its request.
+answered when its caller has the reply and is idle: a kill cannot undo what follows. A worker's
+reply depends only on its request.
 """
 
 from __future__ import annotations
