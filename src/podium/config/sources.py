@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from podium._util import files as paths
 from podium.config.local_servers import MAX_MODELS, LocalServer, find_local_servers
@@ -47,25 +47,37 @@ class _Listed(BaseModel):
     data: list[_Named]
 
 
+ListT = TypeVar("ListT", bound=BaseModel)
+
+
+async def _fetch(url: str, form: type[ListT], headers: Mapping[str, str] = {}) -> ListT | None:
+    """Return a server's list of models; None if there is no such answer."""
+    import aiohttp  # here, because most starts ask no server and should not wait for it
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS_TO_ANSWER)) as session,
+            session.get(
+                url, headers=headers, raise_for_status=True, allow_redirects=False
+            ) as response,
+        ):
+            return form.model_validate_json(await response.read())
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return None
+
+
 async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
     """Return the models of an Ollama server that do more than embed, the largest first.
 
     Raises `ConfigError` if no server answers or it has no model.
     """
-    import aiohttp  # here, because most starts have no Ollama and should not wait for it
-
     server = base_url.rstrip("/").removesuffix("/v1")
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS_TO_ANSWER)) as session,
-            session.get(f"{server}/api/tags", raise_for_status=True) as response,
-        ):
-            tags = _Tags.model_validate_json(await response.read())
-    except (aiohttp.ClientError, TimeoutError, ValidationError) as error:
+    tags = await _fetch(f"{server}/api/tags", _Tags)
+    if tags is None:
         raise ConfigError(
             f"no Ollama answers at {server} (OLLAMA_HOST); start it with `ollama serve`, or "
             f"unset OLLAMA_HOST"
-        ) from error
+        )
     answering = [model for model in tags.models if "embed" not in model.name]
     if not answering:
         raise ConfigError(
@@ -159,25 +171,13 @@ async def _served_models(
     known: KnownEndpoint, environment: Mapping[str, str], defaults: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the default models that another address serves, else the first that it lists."""
-    import aiohttp
-
     endpoint = known.find_in(environment)
     assert endpoint is not None, "the environment was looked at"
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS_TO_ANSWER)) as session,
-            session.get(
-                f"{endpoint.base_url.rstrip('/')}/models",
-                headers={"Authorization": f"Bearer {endpoint.api_key}"},
-                raise_for_status=True,
-                allow_redirects=False,
-            ) as response,
-        ):
-            listed = tuple(
-                model.id for model in _Listed.model_validate_json(await response.read()).data
-            )
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+    key = {"Authorization": f"Bearer {endpoint.api_key}"}
+    served = await _fetch(f"{endpoint.base_url.rstrip('/')}/models", _Listed, key)
+    if served is None:
         return defaults  # it need not have a list; a call will tell
+    listed = tuple(model.id for model in served.data)
     answering = tuple(model for model in listed if "embed" not in model)
     return tuple(model for model in defaults if model in listed) or answering[:MAX_MODELS]
 
