@@ -92,7 +92,6 @@ class Description:
         return self.size_with(self.width)
 
     def size_with(self, row_length: int) -> int:
-        """Return the number of parameters if a row of the head had that length."""
         return sum(self.ranks) + self.rows * row_length
 
     def changes(self, pool: Pool) -> str:

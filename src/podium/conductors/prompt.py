@@ -104,7 +104,6 @@ class Example:
 
 @cache
 def examples() -> tuple[Example, ...]:
-    """Return the worked examples of the full prompt."""
     document = tomllib.loads(prompt_text("examples.toml"))
     return tuple(
         Example(
@@ -208,7 +207,6 @@ class Prompt:
         )
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
-        """Return the turns that ask for a corrected plan."""
         written = _end_of(text, LIMITS[self.length].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),

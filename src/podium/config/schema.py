@@ -214,7 +214,6 @@ class RouterTable(Table):
         return self
 
     def with_absolute_paths(self, directory: Path) -> RouterTable:
-        """Return the table with its router's file relative to that directory."""
         if self.router is None or self.router.startswith(SHIPPED):
             return self
         return self.model_copy(update={"router": absolute_path(self.router, directory)})
@@ -309,7 +308,6 @@ class StoreSettings(Table):
         return self
 
     def with_absolute_paths(self, directory: Path) -> StoreSettings:
-        """Return the table with its file relative to that directory."""
         if self.path is None:
             return self
         return self.model_copy(update={"path": directory / self.path.expanduser()})

@@ -261,7 +261,6 @@ class WorkerTable(Table):
                 )
 
     def with_absolute_paths(self, directory: Path) -> WorkerTable:
-        """Return the table with its weights' files relative to that directory."""
         if self.provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
             return self
         model = self.model or self.name
@@ -274,7 +273,6 @@ class WorkerTable(Table):
 
 
 def absolute_path(path: str, directory: Path) -> str:
-    """Resolve a path of a file relative to the directory of that file."""
     return str(directory / Path(path).expanduser())
 
 

@@ -100,7 +100,6 @@ def prompt_hash() -> str:
 
 @cache
 def prompt_text(name: str) -> str:
-    """Return one of the engine's prompt texts by its file name."""
     return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()
 
 

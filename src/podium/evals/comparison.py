@@ -92,7 +92,6 @@ class ReferenceRows:
 
 
 def find_references(rows: Iterable[StrategyRow]) -> ReferenceRows:
-    """Find the reference rows among all rows of an evaluation."""
     known = {row.strategy: row for row in rows}
     singles = [row for name, row in known.items() if name.startswith(SINGLE)]
     best = known.get(BEST_SINGLE) or max(singles, key=lambda row: row.accuracy.value, default=None)
@@ -179,7 +178,6 @@ class Comparison:
 
     @property
     def same_answers(self) -> IntervalEstimate:
-        """The share of identical answers."""
         pairs = zip(self.first, self.second, strict=True)
         return estimate_share(first.answers == second.answers for first, second in pairs)
 
@@ -191,7 +189,6 @@ class Comparison:
         return tuple(sorted(differing, key=lambda flip: not flip.is_gain))
 
     def is_within(self, most: float) -> bool:
-        """True if the accuracies differ by no more than that."""
         return abs(round_figure(self.difference.share.value)) <= round_figure(most)
 
     def document(self) -> dict[str, Any]:

@@ -305,7 +305,6 @@ class SuiteFile(Table):
     etudes: VariantTable = VariantTable()
 
     def resolve_paths(self, directory: Path) -> SuiteFile:
-        """Return the table with paths relative to that directory."""
         paths = [name for name in PATHS if getattr(self, name) is not None]
         if Path(self.suite).suffix in ENDINGS:
             paths.append("suite")

@@ -57,7 +57,6 @@ class StrategyRow:
 
     @property
     def kinds(self) -> dict[str, StrategyRow]:
-        """A row per kind of task."""
         return self._parts(lambda sample: sample.kind, str)
 
     @property
@@ -75,12 +74,10 @@ class StrategyRow:
 
     @property
     def entropy_bits(self) -> float:
-        """The entropy of the workers' shares of steps."""
         return entropy_bits(self.worker_counts)
 
     @property
     def worker_tokens(self) -> float | None:
-        """The mean worker tokens per task."""
         return mean(sample.worker_tokens for sample in self.samples)
 
     @property
@@ -90,7 +87,6 @@ class StrategyRow:
 
     @property
     def tokens(self) -> float | None:
-        """The mean tokens per task."""
         parts = (self.worker_tokens, self.orchestration_tokens)
         return None if None in parts else sum(part or 0.0 for part in parts)
 
@@ -106,7 +102,6 @@ class StrategyRow:
 
     @property
     def valid_rate(self) -> float | None:
-        """The share of samples with a valid plan."""
         return mean(sample.valid for sample in self.samples)
 
     @property

@@ -88,7 +88,6 @@ def make_cases(suite: Suite, pool: Pool) -> tuple[Case, ...]:
 
 
 def needs_roles(suite: str) -> bool:
-    """True if the suite is made for workers of certain roles."""
     return suite in (ETUDES, EVERYDAY)
 
 

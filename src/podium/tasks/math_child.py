@@ -27,7 +27,6 @@ SETS_MATHEMATICS_APART: Final = ("$", "\\boxed", "\\(", "\\[")
 
 
 def main() -> None:
-    """Answer until the input ends."""
     _limit_memory()
     logging.disable()
     sys.stdout.write("ready\n")
@@ -39,7 +38,6 @@ def main() -> None:
 
 
 def is_equal(given: str, wanted: str) -> bool:
-    """Compare with math-verify."""
     try:
         reference = parse(_as_mathematics(wanted), parsing_timeout=None)
         found = parse(_as_mathematics(given), parsing_timeout=None)

@@ -164,7 +164,6 @@ def _ask(child: _Child, given: str, wanted: str, seconds: float) -> bool | None:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return a thread per child."""
     return ThreadPoolExecutor(min(MAX_CHILDREN, os.cpu_count() or 1), "math-verify")
 
 

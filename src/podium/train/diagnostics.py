@@ -127,7 +127,6 @@ class StepDiagnostics:
         return self.steps.get(1, 0) / planned if planned else 0.0
 
     def as_metrics(self) -> dict[str, float]:
-        """Return all known numbers under flat names."""
         known = {name: getattr(self, name) for name in METRICS}
         known["largest_worker_share"] = self.largest_worker[1]
         plans = sum(self.steps.values())

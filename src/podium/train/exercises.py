@@ -39,7 +39,6 @@ LONGEST_CHECK: Final = 60.0
 
 
 def recipe_prompt(recipe: Recipe) -> Prompt:
-    """Return the prompt that asks for the recipe's plans."""
     table = recipe.prompt
     return Prompt(table.length, "lists", few_shot=table.few_shot, access=table.access)
 

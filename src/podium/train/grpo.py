@@ -337,7 +337,6 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def grpo_config(recipe: Recipe) -> GRPOConfig:
-    """Return TRL's configuration for the recipe."""
     grpo = recipe.grpo
     assert grpo is not None
     rows = rows_per_process(grpo.questions, grpo.rollouts)

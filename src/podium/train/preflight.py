@@ -141,7 +141,6 @@ def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
 
 
 def sampling_hours(recipe: Recipe, plans: int) -> float:
-    """Estimate the hours in which the policy writes."""
     tokens = plans * recipe.estimate.plan_tokens
     speed = PARAMETER_TOKENS_A_SECOND * recipe.estimate.gpus
     return tokens * count_parameters(recipe.model.base) / speed / 3600

@@ -349,7 +349,6 @@ class Recipe(Table):
                 yield key, Path(path)
 
     def resolve_paths(self, directory: Path) -> Recipe:
-        """Return the recipe with its paths relative to that directory made absolute."""
         return self._with_paths(lambda _, path: normpath(directory / Path(path).expanduser()))
 
     def _paths(self) -> Iterator[tuple[str, str]]:

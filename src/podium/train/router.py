@@ -68,8 +68,6 @@ class RouterRecipe(Table):
         return ("numpy", *reading)
 
     def resolve_paths(self, directory: Path) -> RouterRecipe:
-        """Return the recipe with its paths relative to that directory made absolute."""
-
         def at(path: str) -> str:
             return normpath(directory / Path(path).expanduser())
 

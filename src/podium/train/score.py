@@ -83,7 +83,6 @@ class Reward:
                 )
 
     def of_malformed(self, completion_tokens: int = 0) -> Mapping[str, float]:
-        """Return the parts of a malformed plan's reward."""
         return _nonzero(
             {"format": self.malformed, "length": -self.per_completion_token * completion_tokens},
             "format",

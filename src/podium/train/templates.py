@@ -93,7 +93,6 @@ def _examples(
 
 
 def draw_plan(templates: Sequence[Template], pool: Pool, rng: Random) -> Workflow:
-    """Fill in one of the templates that this pool has enough workers for."""
     tools = [worker.name for worker in pool if worker.provider in TOOL_PROVIDERS]
     models = [name for name in pool.names if name not in tools]
     fitting = []

@@ -81,7 +81,6 @@ class TrainingLog:
             self.warn(words)
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:
-        """Take the diagnostics of the current step's candidates."""
         self._see(seen)
         if seen.dropped >= MANY_DROPPED:
             self.warn(
@@ -93,7 +92,6 @@ class TrainingLog:
         self._print(f"warning: {words}", style="yellow")
 
     def end_step(self, step: int) -> None:
-        """Write the step's metrics and samples."""
         now = time.monotonic()
         seconds, self._step_began = now - self._step_began, now
         if self._seen is None:
@@ -142,7 +140,6 @@ class TrainingLog:
         self._step_began = time.monotonic()
 
     def log_loss(self, step: int, loss: float) -> None:
-        """Write the loss of a step of learning by example."""
         self._write(self._metrics, {"step": step, "loss": loss, "seconds": round(self.seconds, 1)})
         self._print(f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}")
         self._summarise(step)

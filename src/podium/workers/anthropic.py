@@ -250,7 +250,6 @@ class MessageReplyParser(ReplyParser):
 
     @property
     def known_usage(self) -> Usage:
-        """The usage that was reported so far."""
         return self._total_usage()
 
     def _total_usage(self) -> Usage:

@@ -115,7 +115,6 @@ class BalancedWorker:
         return wires.pop() if len(wires) == 1 else None
 
     def takes_extra(self, name: str) -> bool:
-        """True if the deployments pass that field on."""
         return all(
             isinstance(one.worker, PassThrough) and one.worker.takes_extra(name)
             for one in self.deployments

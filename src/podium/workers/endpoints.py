@@ -102,7 +102,6 @@ class KnownEndpoint:
         return Endpoint(address, key)
 
     def owns(self, address: str) -> bool:
-        """True if the address is at one of the vendor's own hosts."""
         parts = urlsplit(address)
         host = parts.hostname or ""
         return parts.scheme == "https" and host.endswith(self.hosts or ("\n",))

@@ -76,7 +76,6 @@ class ReplyParser(ABC):
 
     @property
     def known_usage(self) -> Usage:
-        """The usage that was reported so far."""
         return self.usage
 
     def finish(self) -> Reply:

@@ -156,7 +156,6 @@ class Http:
         self._proxy_for = cache(proxy_for)  # reading the environment would be a tenth of a call
 
     async def post(self, call: HttpCall) -> Document:
-        """Send the call and return the JSON object of the response."""
         response = await self._send(call)
         try:
             body = await _Body(response, call).read()

@@ -317,7 +317,6 @@ class OpenAIWorker(CompatibleWorker):
 
 
 def openai_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> HostedWorker:
-    """Create the worker for the API that the options name."""
     if endpoint.options.get("api") == "responses":
         return ResponsesWorker(profile, endpoint, http)
     return OpenAIWorker(profile, endpoint, http)

@@ -134,7 +134,6 @@ def thinking_changed_error(profile: WorkerProfile) -> RequestRefused:
 
 
 def parse_arguments(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
-    """Return a tool call's arguments as an object."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
@@ -185,7 +184,6 @@ def refuse_seed(request: Request, profile: WorkerProfile) -> None:
 
 
 def unsupported_part(part: Part, message: Message, profile: WorkerProfile) -> RequestRefused:
-    """Return the error for a part that the vendor does not take."""
     is_pdf = isinstance(part, Image) and part.is_pdf
     what = "PDF" if is_pdf else part.kind.replace("_", " ")
     return RequestRefused(

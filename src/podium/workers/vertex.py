@@ -36,7 +36,6 @@ class VertexClaudeWorker(AnthropicWorker):
 
 
 def vertex_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> HostedWorker:
-    """Create the worker of the model's publisher."""
     is_claude = profile.model.startswith("claude")
     publisher = "anthropic" if is_claude else "google"
     base_url = f"{vertex_host(endpoint.base_url).rstrip('/')}/publishers/{publisher}"

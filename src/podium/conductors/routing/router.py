@@ -132,7 +132,6 @@ DIRECTORY: Final = Path(__file__).with_name("routers")
 
 
 def shipped_router(name: str) -> Path:
-    """Return the file of a router that comes with Podium."""
     known = {file.stem: file for file in sorted(DIRECTORY.glob("*.json"))}
     if name not in known:
         raise ConfigError(
@@ -188,7 +187,6 @@ class LearnedRouter:
 
     @classmethod
     def load(cls, path: Path) -> LearnedRouter:
-        """Load the router that `podium train router` wrote."""
         document = read_json(path, "make it by `podium train router`")
         try:
             return cls.read(document)
@@ -235,7 +233,6 @@ class LearnedRouter:
 
     @property
     def costs(self) -> Array:
-        """Mean cost of a question for each worker."""
         return np.array([worker.cost for worker in self.workers])
 
     @property
@@ -358,7 +355,6 @@ class RewardTable:
 
     @property
     def costs(self) -> Array:
-        """Mean cost of a question for each worker."""
         return np.array([worker.cost for worker in self.workers])
 
     @property

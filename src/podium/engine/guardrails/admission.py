@@ -181,7 +181,6 @@ def _map_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
 
 
 def _texts(run: Run) -> Iterator[str]:
-    """Yield every text of the run that may hold placeholders."""
     yield run.question
     for message in (*run.history, *run.trailing):
         yield message.text

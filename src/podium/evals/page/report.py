@@ -113,7 +113,6 @@ def make_views(logs: Sequence[EvalLog]) -> list[EvalView]:
 
 
 def make_view(log: EvalLog) -> EvalView:
-    """Prepare one evaluation for the page."""
     references = find_references((*log.all_rows, *log.rows))
     rows = visible_rows(log, references)
     return EvalView(log.suite, log, rows, choose_headline_row(rows), references)
@@ -143,7 +142,6 @@ def choose_headline_row(rows: Sequence[StrategyRow]) -> StrategyRow:
 
 
 def planning_rows(rows: Sequence[StrategyRow]) -> list[StrategyRow]:
-    """Return the rows of strategies that use several workers or steps."""
     return [
         row
         for row in rows

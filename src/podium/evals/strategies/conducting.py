@@ -346,7 +346,6 @@ def self_reflection(worker: str, form: Form) -> Strategy:
 
 
 def normalise_answer(reply: str) -> str:
-    """Return the reply's answer as votes compare it."""
     answer = extract_answer(reply, tagged=False) or ""
     return re.sub(r"\s+", " ", answer.casefold()).strip(_WRAPPING)
 

@@ -348,7 +348,6 @@ def _is_file(path: Path) -> bool:
 
 
 def read_router(path: Path) -> LearnedRouter:
-    """Read a router that `podium train router` wrote."""
     import_optional("numpy", f"reading {path.name}")
     from podium.conductors.routing import LearnedRouter
 

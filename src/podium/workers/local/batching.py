@@ -291,7 +291,6 @@ class CompletionRequest:
 
     @property
     def size(self) -> int:
-        """The most tokens that it may take."""
         return len(self.prompt) + self.sampling.max_tokens
 
 

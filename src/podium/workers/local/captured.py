@@ -294,7 +294,6 @@ class CapturedSteps:
 
 
 def bytes_per_token(model: Any) -> int:
-    """Return the bytes of one token's keys and values."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -159,7 +159,6 @@ class Decoder:
         ]
 
     def sample(self, logits: Tensor, sampling: _SamplingTensors, step: int) -> Tensor:
-        """Sample the next token of every row."""
         likeliest = logits.argmax(-1)
         if sampling.greedy:
             return likeliest

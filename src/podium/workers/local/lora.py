@@ -201,7 +201,6 @@ class AdapterStack:
 
     @contextmanager
     def using(self, rows: Rows | None) -> Iterator[None]:
-        """Select the adapter of each row for the duration of the block."""
         others = rows
         if isinstance(rows, Tensor):
             others = rows[:, None] != torch.arange(len(self.names) + 1, device=rows.device)

@@ -78,13 +78,11 @@ class Pretrained:
         return tokens
 
     def encode_text(self, text: str) -> list[int]:
-        """Tokenize plain text."""
         with self._tokenizing:
             tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens
 
     def encode_reply(self, text: str) -> list[int]:
-        """Tokenize a whole reply with its end token."""
         return [*self.encode_text(text), self.turn_end]
 
     def decode(self, tokens: Sequence[int]) -> str:

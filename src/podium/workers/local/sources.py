@@ -208,7 +208,6 @@ class HubFile:
 
     @property
     def path(self) -> Path:
-        """The path below the models directory."""
         return Path("hub", self._repository_at_revision, self.file)
 
     @property

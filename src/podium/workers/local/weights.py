@@ -73,7 +73,6 @@ class LocalModel:
 
 
 def models_dir() -> Path:
-    """Return the directory of downloaded weights."""
     return data_dir() / "models"
 
 

@@ -84,7 +84,6 @@ def execute(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
 
 
 def run_once(codes: Sequence[CodeType], function: str | None, writing: int) -> NoReturn:
-    """Run the program for one input and exit."""
     enter_program()
     status = 1
     try:
