@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from podium.conductors.plan import Order, grammar, parse, write, write_acceptance
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.workflow import Step, Workflow
+from podium.core.workflow import Condition, Step, Workflow
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 
@@ -154,3 +154,16 @@ def test_every_worker_of_a_large_pool_has_an_id() -> None:
     for index, allowed in ((0, True), (9, True), (11, True), (12, False)):
         text = f'model_id = [{index}]\nsubtasks = ["a"]\naccess_list = [[]]'
         assert bool(re.fullmatch(pattern, text)) == allowed
+
+
+def test_conditions_are_allowed_step_by_step_and_only_on_earlier_steps(pool: Pool) -> None:
+    pattern = as_regex(grammar(pool, 3, order="step-by-step"))
+    first, second = Step(pool.names[0], "a"), Step(pool.names[1], "b")
+    for condition in (Condition("failed", (0,)), Condition("differs", (0, 1))):
+        third = replace(first, subtask="c", condition=condition)
+        text = write(Workflow((first, second, third)), pool, order="step-by-step")
+        assert re.fullmatch(pattern, text)
+        later = str(condition).replace("0", "2")
+        assert not re.fullmatch(pattern, text.replace(str(condition), later))
+    assert re.fullmatch(pattern, text.replace("differs 0 1", "failed 1"))
+    assert '"if' not in grammar(pool, 3)

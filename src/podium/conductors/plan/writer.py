@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from podium.conductors.plan.parser import ACCESS_LIST, CONDITION, LISTS, MODEL_ID, STEPS, SUBTASKS
 from podium.core.errors import InvalidWorkflow
 from podium.core.pool import Pool
-from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
+from podium.core.workflow import DEFAULT_MAX_STEPS, Condition, Workflow
 
 Order = Literal["lists", "step-by-step"]
 """The order of a plan: all ids, all subtasks, all accesses; or step by step."""
@@ -89,6 +90,7 @@ def grammar(
         f"id ::= {' | '.join(_quote(str(index)) for index in range(len(pool)))}",
         *_text_rules(max_subtask_chars, subtask),
         *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
+        *(_condition_rule(index) for index in range(1, max_steps) if order == "step-by-step"),
     ]
     return "\n".join(rules) + "\n"
 
@@ -119,7 +121,10 @@ def _plan_of_steps(steps: int) -> str:
     begin, worker, access = (
         _quote(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
     )
-    rules = [f"{begin} text {worker} id {access} access{index}" for index in range(steps)]
+    rules = [
+        f"{begin} text {worker} id {access} access{index}" + (f" if{index}{{0,1}}" if index else "")
+        for index in range(steps)
+    ]
     between = _quote("}, ")
     return f"plan{steps} ::= {f' {between} '.join(rules)} {_quote('}]}')}"
 
@@ -142,6 +147,17 @@ def _access_rules(index: int, may_accept: bool) -> Iterator[str]:
     for read in range(index):
         more = [f"{_quote(f', {later}')} reads{index}-{later}" for later in range(read + 1, index)]
         yield f"reads{index}-{read} ::= {' | '.join([_quote(']'), *more])}"
+
+
+def _condition_rule(index: int) -> str:
+    """Return the rule of a condition of step `index` on one step before it or on two."""
+    conditions = [
+        *(Condition("failed", (read,)) for read in range(index)),
+        *(Condition("differs", pair) for pair in combinations(range(index), 2)),
+    ]
+    choices = " | ".join(_quote(str(condition)) for condition in conditions)
+    key, end = _quote(f', "{CONDITION}": "'), _quote('"')
+    return f"if{index} ::= {key} ({choices}) {end}"
 
 
 def _quote(text: str) -> str:
