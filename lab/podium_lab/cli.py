@@ -225,7 +225,9 @@ def reality_table(
     directories: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR…", help="What podium eval run --output wrote, a directory for each suite."
+            metavar="DIR…",
+            help="What podium eval run --output wrote, a directory for each suite; or the samples "
+            "of another table.",
         ),
     ],
     file: eval_options.TableFile = Path("results/real.json"),

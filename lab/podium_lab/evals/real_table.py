@@ -67,21 +67,28 @@ async def program(case: Case, context: EvalContext) -> Run:
     return await execute_plan("program", workflow, case, context)
 
 
-def read_rows(directories: Iterable[Path]) -> Rows:
-    """Read the evaluations, one of each suite; a strategy counts that every suite has."""
+def read_rows(paths: Iterable[Path]) -> Rows:
+    """Read evaluations, and files that `write_samples` wrote; a strategy counts that all have."""
     found: dict[str, dict[str, StrategyRow]] = {}
-    suites = []
-    for directory in directories:
-        log = read_eval_log(directory)
-        if log.suite in suites:
-            raise UsageError(f"{directory} is another evaluation of {log.suite}; name one of each")
-        suites.append(log.suite)
-        alone = [row for row in log.all_rows if row.strategy.startswith(ALONE)]
-        for row in (*alone, *(row for row in log.rows if row.strategy != SINGLE)):
-            family, _, function = row.strategy.rpartition(":")
-            name = function if "." in family else row.strategy  # module:function
-            found.setdefault(name, {})[log.suite] = row
+    suites: set[str] = set()
+    for path in paths:
+        for name, rows in (read_samples(path) if path.is_file() else _read_log(path)).items():
+            for suite, row in rows.items():
+                if suite in found.setdefault(name, {}):
+                    raise UsageError(f"{path} measures {name} on {suite} again; name one of them")
+                found[name][suite] = row
+                suites.add(suite)
     return {name: rows for name, rows in found.items() if len(rows) == len(suites)}
+
+
+def _read_log(directory: Path) -> Rows:
+    log = read_eval_log(directory)
+    alone = [row for row in log.all_rows if row.strategy.startswith(ALONE)]
+    found = {}
+    for row in (*alone, *(row for row in log.rows if row.strategy != SINGLE)):
+        family, _, function = row.strategy.rpartition(":")
+        found[function if "." in family else row.strategy] = {log.suite: row}
+    return found
 
 
 def write_samples(rows: Rows, path: Path) -> None:

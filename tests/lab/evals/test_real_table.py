@@ -143,5 +143,13 @@ def test_evaluations_become_a_table_a_picture_and_samples(tmp_path: Path) -> Non
     drawn = (tmp_path / "real.svg").read_text("utf-8")
     assert drawn == picture(written)
     assert drawn.count("<rect") == len(written["rows"])
-    with pytest.raises(UsageError, match="another evaluation of sums"):
+    with pytest.raises(UsageError, match="on sums again"):
         read_rows([*directories, directories[0]])
+
+
+def test_tables_of_other_suites_are_put_together_by_their_samples(tmp_path: Path) -> None:
+    paths = []
+    for suite in SUITES:
+        paths.append(tmp_path / f"{suite}.json.gz")
+        write_samples({name: {suite: row[suite]} for name, row in rows().items()}, paths[-1])
+    assert RealTable(read_rows(paths)).document() == RealTable(rows()).document()
