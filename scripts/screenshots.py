@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 PICTURES: Final = ROOT / "docs" / "pictures"
 LARGEST_BYTES: Final = 150_000
 WIDTH, HEIGHT = 1200, 820
-TALLER: Final = {"chat": 1100, "run": 1200}
-"""Pages of which the first screen shows too little."""
+HEIGHTS: Final = {"chat": 1100, "run": 1200, "runs": 740}
+"""Pages of which the first screen shows too little, or more than a picture may weigh."""
 Scheme = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
@@ -175,7 +175,7 @@ async def ask_in_chat(page: Page, site: Site) -> None:
 async def picture(browser: Browser, site: Site, name: str, path: str, scheme: Scheme) -> Path:
     """Save one page as an image."""
     context = await browser.new_context(
-        viewport={"width": WIDTH, "height": TALLER.get(name, HEIGHT)},
+        viewport={"width": WIDTH, "height": HEIGHTS.get(name, HEIGHT)},
         color_scheme=scheme,
         reduced_motion="reduce",
         locale="en-GB",
