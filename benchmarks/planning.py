@@ -16,6 +16,7 @@ from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import assistant
 from podium.workers.local.llama_server import ModelServer, ModelSettings, shared_model
 
 POOL: Final = Pool(
@@ -80,10 +81,11 @@ async def measure_planning(model: Path) -> Figures:
 
 def _decide(server: ModelServer, question: str) -> Decision:
     context = PlanningContext(question=question, pool=POOL)
-    messages = Prompt("compact", "grammar").messages(context)
+    begun = plan.forced_opening("lists", may_accept=False)
+    messages = (*Prompt("compact", "grammar").messages(context), assistant(begun))
     body: dict[str, Any] = {
         "messages": [{"role": turn.role, "content": turn.text} for turn in messages],
-        "grammar": plan.grammar(POOL, context.max_steps, subtask=question),
+        "grammar": plan.grammar(POOL, context.max_steps, subtask=question, begun=begun),
         "temperature": 0,
         "max_tokens": 32,
         "stop": ["]"],

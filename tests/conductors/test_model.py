@@ -206,8 +206,10 @@ async def test_a_local_model_is_held_to_the_lists_by_a_grammar(context: Planning
     found = await ModelConductor(planner).plan(context, call)
     request = planner.requests[0]
     may_accept = bool(context.rounds)
-    assert request.grammar == plan.grammar(POOL, context.max_steps, may_accept=may_accept)
-    assert request.prefill == ""
+    begun = "model_id =" if may_accept else "model_id = ["
+    assert request.prefill == begun
+    grammar = plan.grammar(POOL, context.max_steps, may_accept=may_accept, begun=begun)
+    assert request.grammar == grammar
     assert request.schema is None
     assert request.messages == Prompt("full", "grammar").messages(context)
     assert found.workflow == PLANNED

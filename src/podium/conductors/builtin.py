@@ -384,7 +384,9 @@ class ModelConductor(Conductor):
                     if context.early is not None:
                         context.early.cancel(warnings[-1])
                     turns = self._prompt.reask(text, problem)
-                    request = replace(request, messages=request.messages + turns, prefill="")
+                    prefill = request.prefill if request.grammar else ""
+                    messages = request.messages + turns
+                    request = replace(request, messages=messages, prefill=prefill)
         except WorkerError as error:
             warnings.append(f"{self.name} could not plan: {error}")
         return self._without_plan(context, text, warnings)
@@ -415,15 +417,18 @@ class ModelConductor(Conductor):
             max_tokens=self._max_tokens,
             cache_time="5m",
         )
+        can_prefill = "prefill" in self.worker.profile.capabilities
         if self._prompt.form == "grammar":
-            return replace(request, grammar=self._grammar(context))
+            order, may_accept = self._prompt.order, context.answer is not None
+            begun = plan.forced_opening(order, may_accept=may_accept) if can_prefill else ""
+            return replace(request, prefill=begun, grammar=self._grammar(context, begun))
         if self._prompt.form == "json":
             return replace(request, schema=plan.schema(context.pool, context.max_steps))
-        if "prefill" in self.worker.profile.capabilities:
+        if can_prefill:
             return replace(request, prefill=self._prompt.opener(context))
         return request
 
-    def _grammar(self, context: PlanningContext) -> str:
+    def _grammar(self, context: PlanningContext, begun: str) -> str:
         length = self._prompt.length
         return plan.grammar(
             context.pool,
@@ -432,6 +437,7 @@ class ModelConductor(Conductor):
             max_subtask_chars=LONGEST_SUBTASK[length],
             subtask=context.question if length == "compact" else None,
             order=self._prompt.order,
+            begun=begun,
         )
 
     def _without_plan(self, context: PlanningContext, text: str, warnings: list[str]) -> Plan:

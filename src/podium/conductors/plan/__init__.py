@@ -8,18 +8,27 @@ read_workflow      a JSON document         -> a workflow
 workflow_document  a workflow              -> a JSON document
 schema             JSON Schema of the JSON form, for structured output and editors
 grammar            GBNF grammar of either, for llama.cpp
+forced_opening     the beginning of every plan, which a local model need not write
 """
 
 from __future__ import annotations
 
 from podium.conductors.plan.parser import ParsedPlan, parse, read_workflow, workflow_document
 from podium.conductors.plan.stream import PlanStream
-from podium.conductors.plan.writer import Order, grammar, schema, write, write_acceptance
+from podium.conductors.plan.writer import (
+    Order,
+    forced_opening,
+    grammar,
+    schema,
+    write,
+    write_acceptance,
+)
 
 __all__ = [
     "Order",
     "ParsedPlan",
     "PlanStream",
+    "forced_opening",
     "grammar",
     "parse",
     "read_workflow",

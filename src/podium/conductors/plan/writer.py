@@ -26,6 +26,9 @@ ACCEPTANCE: Final = {
     "step-by-step": f'{{"{STEPS}": []}}',
 }
 
+OPENING: Final = {"lists": f"{MODEL_ID} = [", "step-by-step": f'{{"{STEPS}": ['}
+"""The beginning of every plan."""
+
 
 def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
     """Write the plan; `parse` reads it back.
@@ -74,18 +77,21 @@ def grammar(
     max_subtask_chars: int = 200,
     subtask: str | None = None,
     order: Order = "lists",
+    begun: str = "",
 ) -> str:
     """Return the GBNF grammar of the plans for this pool.
 
     `may_accept` allows the plan without steps, and `all` for the first step. `subtask` is the text
     of every subtask, for models too small to write one.
+
+    `begun` is what a prefill has written of the plan.
     """
-    beginning = f"{MODEL_ID} = [" if order == "lists" else f'{{"{STEPS}": ['
+    beginning = OPENING[order]
     plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
     if may_accept:
         plans.append(_quote(write_acceptance(order).removeprefix(beginning)))
     rules = [
-        f"root ::= {_quote(beginning)} ({' | '.join(plans)})",
+        f"root ::= {_quote(beginning.removeprefix(begun))} ({' | '.join(plans)})",
         *(_RULES[order](steps) for steps in range(1, max_steps + 1)),
         f"id ::= {' | '.join(_quote(str(index)) for index in range(len(pool)))}",
         *_text_rules(max_subtask_chars, subtask),
@@ -93,6 +99,15 @@ def grammar(
         *(_condition_rule(index) for index in range(1, max_steps) if order == "step-by-step"),
     ]
     return "\n".join(rules) + "\n"
+
+
+def forced_opening(order: Order, *, may_accept: bool) -> str:
+    """Return the beginning of every plan, to be read by a model instead of written.
+
+    It ends between two tokens: a bracket may share one with what follows, but not with a number.
+    """
+    opening = OPENING[order]
+    return opening.removesuffix(" [") if may_accept or order != "lists" else opening
 
 
 def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
