@@ -291,7 +291,8 @@ class Ledger:
 
     def settle(self, reservation: CallReservation, usage: Usage, cost: float | None) -> None:
         """Replace a reservation by what the call used."""
-        total = usage.total_tokens
+        read, written = usage.input_tokens, usage.output_tokens
+        total = None if read is None or written is None else read + written
         if reservation is _UNCAPPED:
             self._tokens += total or 0
             self._usd += cost or 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import current_task
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
@@ -78,7 +79,7 @@ class Deadlines:
 
     def start(self, seconds: float) -> AnyTask:
         """Cancel the current task after that time, unless `stop` is called for it."""
-        task = asyncio.current_task(self._loop)
+        task = current_task(self._loop)
         assert task is not None, "a call is always made inside a task"
         deadline = self._loop.time() + seconds
         self._deadlines[task] = deadline
