@@ -17,7 +17,7 @@ NONE_YET: Final = "Nothing was measured yet."
 
 
 class Comparison(NamedTuple):
-    """How a figure is compared with its limit."""
+    """The comparison of a figure with its limit."""
 
     sign: str
     holds: Callable[[float, float], bool]

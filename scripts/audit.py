@@ -1,8 +1,8 @@
-"""What Podium is built from: pinned, with hashes, and from nowhere but the package index.
+"""Check that all dependencies are pinned, hashed, and from the package index.
 
 Reads lock files, the table of dependencies and every file that installs something. With `--online`
-pip-audit looks each locked version up; where it is missing or its database cannot be reached, that
-is said loudly and is no fault of the code.
+pip-audit looks up each locked version; without it or its database, the check
+prints a warning and passes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""How often podium-mini is right on the études' pool, with its router and without, beside
-podium-ultra, where the trained conductor plans every question: the table of right answers in
-docs/reference/etudes.md, under "The router of the études' pool", and how many questions went to the
-conductor.
+"""Measure the accuracy of podium-mini on the études' pool, with and without its router, beside
+podium-ultra, where the trained conductor plans every question: the table in
+docs/reference/etudes.md, under "The router of the études' pool".
 
     python scripts/embedded_answers.py 60
 
-Études of the test split, in the usual mixture of one step and several, are put to each and graded.
+Each answers études of the test split, in the usual mixture of one step and several.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ async def _write(log: TextIO, written: list[dict[str, Any]]) -> None:
 
 
 def _etudes() -> Iterator[tuple[Etude, str]]:
-    """So many of each family that one worker can do, and so many that none can, each with whom to
-    put it to."""
+    """Yield études of each family that one worker can answer, and as many that none can, each with
+    the workers to call."""
     counts: Counter[str] = Counter()
     for etude in Etudes(SEED).stream({EtudeShape.ONE: 1.0}):
         family = etude.families[0]

@@ -107,7 +107,7 @@ class ByHand(Conductor):
     name = "model"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """The plan; once there is an answer, acceptance."""
+        """Return the plan; accept once there is an answer."""
         if context.answer is not None:
             return Plan(None)
         return Plan(PLAN if context.question == QUESTION else OTHER_PLAN)

@@ -1,4 +1,4 @@
-"""What servers make a Postgres do, by its own counters, and what it can do at most.
+"""The load of servers on Postgres, by its own counters, and its maximum.
 
 A connection reports its counters when it closes, so they are read when the servers have ended. The
 maximum is measured by `pgbench` with rows of a run's size, each committed to disk.
@@ -36,7 +36,7 @@ _CONNECTIONS: Final = """
 
 
 class Counters(NamedTuple):
-    """What a database has done so far."""
+    """The counters of a database."""
 
     commits: int
     rows: int

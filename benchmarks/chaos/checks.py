@@ -107,7 +107,7 @@ class Journal:
 
 @dataclass(slots=True)
 class Kills:
-    """What was found at the kills.
+    """The findings at the kills.
 
     `hit` counts how often each run was in progress in the killed process, `takeovers` are the
     seconds until another process resumed such a run, `abandoned` counts those that none resumed.
@@ -121,7 +121,7 @@ class Kills:
 
 
 class Spending(NamedTuple):
-    """What was spent on one account, as the upstream counts it.
+    """One account's spending, by the upstream's count.
 
     `unsettled` is the cost of calls that were in flight when their process was killed.
     """

@@ -34,7 +34,7 @@ LONGEST_SHOWN: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosExtent:
-    """How much each part does, in runs or seconds.
+    """The size of each part, in runs or seconds.
 
     `bodies` are of each dialect, `requests` of each contestant, `processes` share the fuzzing.
     """
@@ -73,7 +73,7 @@ QUICK: Final = replace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to run. `litellm` is a Python that has the proxy; with `quick`, none is installed."""
+    """Size and seed. `litellm` is a Python that has the proxy; with `quick`, none is installed."""
 
     extent: ChaosExtent
     seed: int

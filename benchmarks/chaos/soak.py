@@ -54,7 +54,7 @@ STEADY: Final = ("files", "tasks", "threads")
 
 
 class Gauge(NamedTuple):
-    """What the process holds after so many runs. `files` are open files and connections."""
+    """The resources of the process after so many runs. `files` are open files and connections."""
 
     runs: int
     bytes: int

@@ -50,7 +50,7 @@ Serve = Callable[[int, Path], AbstractAsyncContextManager[Started]]
 
 @dataclass(slots=True)
 class ClientCounts:
-    """What clients received. Answers and usage count as right only if exact."""
+    """The responses that clients received. Answers and usage count as right only if exact."""
 
     right: int = 0
     wrong: int = 0

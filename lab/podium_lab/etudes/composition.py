@@ -66,21 +66,14 @@ class _Candidate(NamedTuple):
     position: int | None
 
 
-class _Target(NamedTuple):
-    """A place of a skill that an earlier result is to fill."""
-
-    skill: Skill
-    position: int
-
-
 class _Demand(NamedTuple):
-    """What may come out of a chain: one of the kinds, not from that family, and, where it is
-    given, from that very skill; `place` is where the result then goes, if it joins others."""
+    """The allowed results of a chain: of these kinds, not from that family, and from that skill if
+    given. `target` is where a joining skill takes the result."""
 
     kinds: frozenset[Kind]
     other_than: Family | None = None
     skill: Skill | None = None
-    position: _Target | None = None
+    target: _Candidate | None = None
 
 
 _Choice = Mapping[Family, tuple[_Candidate, ...]]
@@ -92,9 +85,9 @@ GOES_ON: Final = ANYTHING - LAST_ONLY
 def compose_operations(
     rng: Random, split: Split, shape: EtudeShape, *, last: Skill | None = None
 ) -> tuple[Operation, ...]:
-    """Random operations of that shape, in an order in which they can be carried out.
+    """Compose random operations of that shape, in executable order.
 
-    With `last`, the last of them uses that skill, which must be able to end such a shape.
+    With `last`, the last operation uses that skill, which must be able to end such a shape.
     """
     operations = try_operations(rng, split, shape, last=last, tries=TRIES)
     assert operations is not None, f"nothing of shape {shape} was found"
@@ -104,9 +97,9 @@ def compose_operations(
 def try_operations(
     rng: Random, split: Split, shape: EtudeShape, *, last: Skill | None, tries: int
 ) -> tuple[Operation, ...] | None:
-    """The same, or None where so many tries find nothing.
+    """Compose operations, or return None after that many tries.
 
-    What joins is chosen once and for all tries, or skills that are hard to satisfy would be rare.
+    The joining skill is chosen once for all tries, or skills with rare inputs would be rare.
     """
     skeleton = SKELETONS[shape]
     joining = None
@@ -122,8 +115,7 @@ def try_operations(
 
 
 def operands_of(skill: Skill, arguments: Arguments) -> str | None:
-    """The key of the arguments, in whatever order they stand; None for a table to be learned by
-    heart."""
+    """Return the key of the arguments in any order; None for a table to be memorised."""
     if skill.operands is None:
         return None
     return f"{skill.operands}:{','.join(sorted([argument.text for argument in arguments]))}"
@@ -183,8 +175,8 @@ class _Attempt:
         return tuple(self._operations) if done else None
 
     def _chain(self, before: Operation | None, length: int, demand: _Demand) -> bool:
-        """So many operations, each on the result of the one before; the first of them on
-        literals where there is none before."""
+        """Append `length` operations, each on the result of the one before; without one before, the
+        first takes literals."""
         for left in reversed(range(length)):
             wanted = _leading_to(demand, left)
             following = _leading_to(demand, left - 1) if left else None
@@ -196,8 +188,8 @@ class _Attempt:
     def _step(
         self, before: Operation | None, wanted: _Demand, following: _Demand | None
     ) -> Operation | None:
-        """One operation, from whose result something can come to what is demanded of the
-        following one. It is tried anew by itself, or every misfit would cost the whole chain."""
+        """Append one operation whose result can lead to the following demand. It is retried by
+        itself, or every misfit would cost the whole chain."""
         for _ in range(STEPS):
             use = self._pick(before, wanted)
             if use is None or not self._perform(use, before):
@@ -251,11 +243,11 @@ class _Attempt:
         return True
 
     def _branch(self, skill: Skill, position: int, length: int) -> bool:
-        """A chain whose result fits that place of the skill. It is tried anew by itself, or
+        """Append a chain whose result fits that position of the skill. It is retried by itself, or
         every misfit would cost the other branches too."""
         begun = len(self._operations)
         demand = _Demand(
-            skill.kinds(position), other_than=skill.family, position=_Target(skill, position)
+            skill.kinds(position), other_than=skill.family, target=_Candidate(skill, position)
         )
         for _ in range(BRANCHES):
             if self._chain(None, length, demand):
@@ -279,16 +271,15 @@ def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
 
 
 def _satisfies(value: Value, demand: _Demand) -> bool:
-    if demand.position is None:
+    if demand.target is None:
         return value.kind in demand.kinds
-    skill, position = demand.position
-    return skill.accepts(position, value)
+    skill, position = demand.target
+    return position is not None and skill.accepts(position, value)
 
 
 @cache
 def _leading_to(demand: _Demand, left: int) -> _Demand:
-    """What may come out of the operation after which so many are left, of a chain that is to end
-    as demanded."""
+    """Return the demand on an operation that is `left` operations before the end of its chain."""
     if left == 0:
         return demand
     if left > 1 or demand.skill is None:

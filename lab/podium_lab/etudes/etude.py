@@ -77,8 +77,8 @@ class Etude:
         return self.ideal({family: family for family in self.families})
 
     def ideal(self, family_to_worker: Mapping[str, str]) -> Workflow:
-        """The plan that a perfect conductor would write: the right worker for each step, and
-        access to no more than the step needs."""
+        """Return the plan of a perfect conductor: the right worker for each step, and access to no
+        more than the step needs."""
         for family in self.families:
             if family not in family_to_worker:
                 raise UsageError(

@@ -105,8 +105,8 @@ def read_message(message: str) -> tuple[str, tuple[Visible, ...]]:
 
 
 def _counting(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
-    """What is shown, less what of the round before was not known, is done again in this one, or
-    came after what is done again right now."""
+    """Drop the steps of the round before that were not known, are repeated in this round, or
+    follow the step that is being repeated."""
     now = [step for step in shown if not step.before]
     again = {step.subtask.casefold() for step in now}
     before = []

@@ -169,7 +169,7 @@ class Wording(NamedTuple):
 
 
 class Connectives(NamedTuple):
-    """What stands before each of the clauses in a row, and after the last of them."""
+    """The text before each clause in a row, and after the last one."""
 
     start: str
     link: str

@@ -59,7 +59,7 @@ WHOLE_QUESTION: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleSettings:
-    """What examples and training contexts are drawn from.
+    """The distribution of examples and training contexts.
 
     Shares are of all examples, but `true_clauses` counts among the questions of several steps,
     `true_access` among those whose subtasks are the true clauses, and `accepted_share` among second

@@ -1,6 +1,6 @@
-"""How the operations of an étude hang together.
+"""The shapes of études: how their operations depend on each other.
 
-Every shape is some branches, a join where there are several, and perhaps a step after it:
+Every shape has one or more branches, a join if there are several, and perhaps a step after it:
 
     one           o              join-2        o─┐            join-step     o─┐
     chain-3       o─o─o                        o─o                          o─o─o

@@ -245,8 +245,8 @@ def _says_how_many(subtask: str, operation: Operation) -> bool:
 
 
 def _stand_by_themselves(operations: Sequence[Operation]) -> bool:
-    """Return whether no others can be mistaken for the needed ones: of several results, the last
-    are meant, unless one of them took another."""
+    """True if no other result can be mistaken for the needed ones: of several, the last are meant,
+    unless one of them used another."""
     needed = operations[-1].reads
     return len(needed) < 2 or not any(operations[read].reads for read in needed)
 

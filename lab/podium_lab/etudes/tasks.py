@@ -93,8 +93,8 @@ def _plain(text: str, kind: Kind) -> str:
 
 
 def _is_harmless(lead: str, kind: Kind, question: str) -> bool:
-    """Return whether the words before the answer name no candidate that the question does not, or
-    are the sum of which it is the result."""
+    """True if the text before the answer names only candidates of the question, or is the
+    calculation of the answer."""
     if _PLAIN_LEAD.fullmatch(lead) or _WORKING.fullmatch(lead):
         return True
     if _REFUSAL.search(lead):
@@ -121,8 +121,8 @@ def everyday_questions(split: Split) -> tuple[str, ...]:
 
 
 def is_direct_plan(workflow: Workflow, question: str) -> bool:
-    """Return whether the plan hands the question as it is to the generalist, or to a specialist
-    that knows the answer; workers are named by their roles."""
+    """True if the plan passes the unchanged question to the generalist, or to a specialist that
+    knows the answer; workers are named by their roles."""
     if len(workflow) != 1 or workflow.steps[0].subtask != question:
         return False
     worker = workflow.steps[0].worker

@@ -41,7 +41,7 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRow:
-    """What a learner's samples come to."""
+    """A learner's row of the table."""
 
     learner: Learner
     row: StrategyRow

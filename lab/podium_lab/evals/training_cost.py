@@ -1,12 +1,12 @@
-"""What training took, from the files that it wrote.
+"""The cost of a training, from the files that it wrote.
 
-    summary.json     how it ended: `seconds`, the wall time of all its stretches together, and how
-                     many `rollouts` it made
-    metrics.jsonl    a line for each step, with its `seconds` and `rollouts`; where the summary was
-                     not kept, the time is that of the steps
+    summary.json     `seconds`, the wall time of all its sessions together, and the number of
+                     `rollouts`
+    metrics.jsonl    a line for each step, with its `seconds` and `rollouts`; without a summary,
+                     the time is the sum of the steps
 
-A conductor may come of several trainings, each of which went on from the one before: their times
-and rollouts are added up, and the parameters are those that the last of them trained.
+A conductor may result from several trainings, each continuing the one before: their times and
+rollouts are added up, and the parameters are those of the last.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a training by evolution left behind: which coordinator can be used, and how it was found.
+"""The result of a training by evolution: the usable coordinator and its settings.
 
     left = read_evolved(Path("trained/etudes-evolved"))
     left.coordinator                    # the directory of the coordinator
 
-Of a training that was finished that is the coordinator it came to; of one that was interrupted, the
-one of its last checkpoint. What the training took is in `summary.json` beside. Needs no numpy.
+An interrupted training leaves the coordinator of its last checkpoint. The training cost is in
+`summary.json`. Needs no numpy.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ class SeparableCma:
         return self._candidates
 
     def tell(self, rewards: Sequence[float]) -> None:
-        losses = [-reward for reward in rewards]  # it looks for the least
+        losses = [-reward for reward in rewards]  # SepCMA minimizes
         self._optimiser.tell(list(zip(self._candidates, losses, strict=True)))
 
 
@@ -79,8 +79,8 @@ def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchSpace:
-    """What is searched for the coordinator that is described; `directions` are the rows of a
-    matrix, and without them every number is free."""
+    """The search space of a coordinator; `directions` are the rows of a matrix, and without them
+    every number is free."""
 
     described: Description
     directions: Matrix | None = None
@@ -120,8 +120,8 @@ def read_space(described: Description, count: int, directory: Path) -> SearchSpa
 
 
 def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int) -> Matrix:
-    """The directions along which these states are longest, scaled so that the mean square of the
-    states along each of them is 1."""
+    """Return the principal directions of these states, scaled so that the mean square of the states
+    along each of them is 1."""
     seen = np.array(states, np.float64)
     if not np.isfinite(seen).all():
         raise ConfigError(
@@ -142,49 +142,37 @@ def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int
     return scaled
 
 
-class Search(Protocol):
-    """Proposes candidates and takes their rewards."""
-
-    @property
-    def found(self) -> Vector: ...
-
-    @property
-    def sigma(self) -> float:
-        """Return the standard deviation of the last candidates in each parameter."""
-        ...
-
-    def ask(self) -> list[Vector]: ...
-
-    def tell(self, rewards: Sequence[float]) -> None: ...
-
-
-def start_search(
-    method: Method, start: Vector, *, sigma: float, population: int, seed: int
-) -> Search:
-    made = SeparableCma if method == "cma-es" else _AtRandom
-    return made(start, sigma, population, seed)
-
-
-class _AtRandom:
-    """Random search: every candidate is drawn around the start, whatever others earned."""
+class RandomSearch:
+    """Draws every candidate around the start, whatever the rewards of others."""
 
     def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
         self._start = start
         self._population = population
         self._generator = np.random.RandomState(seed)
-        self._asked: list[Vector] = []
+        self._candidates: list[Vector] = []
         self._most = -math.inf
         self.sigma = sigma
         self.found = start.copy()
 
     def ask(self) -> list[Vector]:
-        self._asked = [
+        self._candidates = [
             self._start + self.sigma * self._generator.randn(len(self._start))
             for _ in range(self._population)
         ]
-        return self._asked
+        return self._candidates
 
     def tell(self, rewards: Sequence[float]) -> None:
-        for candidate, reward in zip(self._asked, rewards, strict=True):
+        for candidate, reward in zip(self._candidates, rewards, strict=True):
             if reward > self._most:
                 self._most, self.found = reward, candidate
+
+
+Search = SeparableCma | RandomSearch
+"""Proposes candidates and takes their rewards."""
+
+
+def start_search(
+    method: Method, start: Vector, *, sigma: float, population: int, seed: int
+) -> Search:
+    made = SeparableCma if method == "cma-es" else RandomSearch
+    return made(start, sigma, population, seed)

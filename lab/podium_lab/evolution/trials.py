@@ -45,7 +45,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDiagnostics:
-    """What some runs showed; a number that could not be counted is None.
+    """Statistics of some runs; an unknown number is None.
 
     Shares are from 0 to 1. A run that failed by a worker's fault counts neither as right nor as
     wrong. `best` is the reward of the best candidate and `sigma` how far they lie apart, where
