@@ -57,9 +57,9 @@ from podium.train.score import PlanScorer
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer
 from podium.train.trainer_setup import (
-    StopAfterMinutes,
     autocast_dtype,
     silence,
+    stop_after_minutes,
     trainer_arguments,
 )
 from podium.train.training_log import (
@@ -195,7 +195,7 @@ class _GrpoRun(TrainerCallback):
             train_dataset=Dataset.from_dict({"prompt": range(len(self._practice))}),
             rollout_func=self.rollout,
             reward_funcs=self.reward,
-            callbacks=[self, StopAfterMinutes(self._recipe.run.minutes, self._training_log)],
+            callbacks=[self],
         )
         policy.vllm = getattr(self._trainer, "vllm_generation", None)
         if self._recipe.model.lora is not None:
@@ -266,6 +266,7 @@ class _GrpoRun(TrainerCallback):
         self._training_log.end_step(step)
         if every and step % every == 0:
             self._measure(step)
+        stop_after_minutes(self._recipe, self._training_log, control)
 
     def _measure(self, step: int) -> None:
         """Measure the policy on held-out exercises, each process its share of them.

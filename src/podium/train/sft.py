@@ -24,10 +24,10 @@ from podium.train.examples import UNLABELLED, TokenExample, batches, encode, loa
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
 from podium.train.trainer_setup import (
-    StopAfterMinutes,
     autocast_dtype,
     parameter_dtype,
     silence,
+    stop_after_minutes,
     trainer_arguments,
 )
 from podium.train.training_log import (
@@ -241,16 +241,13 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     plan = [own_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
-        watchers = [
-            _SftCallback(recipe, training_log, lambda: evaluate_examples(loaded, stack, test)),
-            StopAfterMinutes(recipe.run.minutes, training_log),
-        ]
+        watcher = _SftCallback(recipe, training_log, lambda: evaluate_examples(loaded, stack, test))
         trainer = MultiAdapterTrainer(
             MultiAdapterModel(loaded.model, stack),
             plan,
             loaded.tokenizer.pad_token_id,
             args=arguments,
-            callbacks=[*gradient_clipping(stack, sft.max_grad_norm), *watchers],
+            callbacks=[*gradient_clipping(stack, sft.max_grad_norm), watcher],
         )
         with silence(trainer):
             trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
@@ -342,7 +339,7 @@ class _SftCallback(TrainerCallback):
     def __init__(
         self, recipe: Recipe, training_log: TrainingLog, evaluate: Callable[[], list[SftEval]]
     ) -> None:
-        self._every = recipe.run.eval_every
+        self._recipe = recipe
         self._training_log = training_log
         self._evaluate = evaluate
 
@@ -351,11 +348,12 @@ class _SftCallback(TrainerCallback):
             self._training_log.log_loss(state.global_step, float(logs["loss"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        is_last = state.global_step == state.max_steps
-        is_due = self._every and (is_last or state.global_step % self._every == 0)
+        every, is_last = self._recipe.run.eval_every, state.global_step == state.max_steps
+        is_due = every and (is_last or state.global_step % every == 0)
         if is_due and is_main_process():
             self._training_log.note(f"step {state.global_step}: evaluating on held-out examples")
             self._training_log.log_evaluation(state.global_step, self._evaluate())
+        stop_after_minutes(self._recipe, self._training_log, control)
 
 
 def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from huggingface_hub import constants
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 from transformers.utils import logging
 
 from podium.conductors.routing.arrays import normalize_seed
@@ -22,22 +22,11 @@ from podium.workers.local.pretrained import data_type
 constants.HF_HUB_DISABLE_TELEMETRY = True
 
 
-class StopAfterMinutes(TrainerCallback):
-    """Stops with a checkpoint once the minutes are over, all processes after the same step."""
-
-    def __init__(self, minutes: float | None, training_log: TrainingLog) -> None:
-        self._minutes = minutes
-        self._training_log = training_log
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Look at the clock; what one process sees counts for all."""
-        if self._minutes is None:
-            return control
-        is_over = self._training_log.seconds > self._minutes * 60
-        if any(gather_object([is_over])):
-            control.should_save = True
-            control.should_training_stop = True
-        return control
+def stop_after_minutes(recipe: Recipe, training_log: TrainingLog, control: Any) -> None:
+    """Stop with a checkpoint once the minutes are over; what one process sees counts for all."""
+    minutes = recipe.run.minutes
+    if minutes is not None and any(gather_object([training_log.seconds > minutes * 60])):
+        control.should_save = control.should_training_stop = True
 
 
 @contextmanager
