@@ -212,7 +212,19 @@ def train_real(real: Trained, name: str, *settings: str) -> Path:
     return output
 
 
-def test_the_real_specialists_and_the_conductor_that_leads_them(real: Trained) -> None:
+def test_the_real_specialists_and_the_conductor_that_leads_them(
+    real: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from podium.workers.local.decoding import Decoder
+
+    batches: list[set[int]] = []
+    complete = Decoder.complete
+
+    def recorded(decoder: Decoder, *rest: Any, **more: Any) -> Any:
+        batches.append({*(more.get("choices") or ())})
+        return complete(decoder, *rest, **more)
+
+    monkeypatch.setattr(Decoder, "complete", recorded)
     few = ("grpo.questions=1", "grpo.rollouts=4")
     for name in SPECIALISTS:
         output = train_real(real, name, *few)
@@ -224,6 +236,7 @@ def test_the_real_specialists_and_the_conductor_that_leads_them(real: Trained) -
         output = train_real(real, name, begun, *few, "grpo.rollouts=6", "grpo.explore=1")
         workers = {key for line in lines(output) for key in line if key.startswith("worker/")}
         assert len(workers) > 2
+    assert any(len(adapters) > 1 for adapters in batches), "workers share no batch"
 
 
 def test_no_recipe_is_left_out() -> None:
