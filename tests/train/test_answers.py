@@ -28,7 +28,7 @@ pytestmark = pytest.mark.torch
 ANSWERS = GRPO.replace("[grpo]", "[answers]\n[grpo]")
 BEFORE = GRPO.replace(
     "[grpo]",
-    '[answers]\nsubtask = "Read it out."\n'
+    '[answers]\nsubtasks = ["Read it out."]\n'
     '[[answers.before]]\nworker = "one"\nsubtask = "Compute."\naccess = []\n[grpo]',
 )
 
@@ -108,6 +108,20 @@ def test_the_steps_before_are_executed_once_and_read(
     assert "the sum is four" in read
     assert "Your subtask: Read it out." in read
     assert read.endswith("<question>\n2 + 2?\n</question>")
+
+
+def test_subtasks_vary_from_task_to_task_and_stay_the_same_for_each(tmp_path: Path) -> None:
+    text = ANSWERS.replace("[answers]", '[answers]\nsubtasks = ["", "Solve it."]')
+    policy = Parrot("4")
+    made = rollouts(tmp_path, policy, text)
+    tasks = [Task(id=str(n), question="2 + 2?", grader=is_four) for n in range(20)]
+    exercises = [EXERCISE._replace(task=task) for task in tasks]
+    for _ in range(2):
+        for exercise in exercises:
+            made.prompt_tokens(exercise)
+    assert policy.read[:20] == policy.read[20:]
+    assert 3 < policy.read[:20].count("2 + 2?") < 17
+    assert all("Your subtask: Solve it." in one for one in policy.read if one != "2 + 2?")
 
 
 def test_a_step_before_that_is_no_step_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 from typing import Final
 
 from podium.core.pool import Pool, WorkerProfile
@@ -74,8 +75,7 @@ class AnswerRollouts(Rollouts):
         task = exercise.task
         messages = self._asked.get(task.id)
         if messages is None:
-            subtask = self._answers.subtask or task.question
-            prompt = compose(subtask, question=task.question, is_final=True)
+            prompt = compose(self._subtask(task), question=task.question, is_final=True)
             messages = [{"role": "user", "content": prompt}]
         return self._policy.encode(messages)
 
@@ -94,8 +94,12 @@ class AnswerRollouts(Rollouts):
         asked = asyncio.run_coroutine_threadsafe(ask_all(), loop).result()
         self._asked |= zip(missing, asked, strict=True)
 
+    def _subtask(self, task: Task) -> str:
+        rng = Random(f"{self._seed}/{task.id}")  # noqa: S311 - repeatable, not secret
+        return rng.choice(self._answers.subtasks) or task.question
+
     async def _request(self, task: Task) -> list[dict[str, str]]:
-        last = Step(TRAINED.name, self._answers.subtask or task.question, access="all")
+        last = Step(TRAINED.name, self._subtask(task), access="all")
         workflow = Workflow((*self._answers.steps, last))
         run = await self._runner.execute(
             task.question, (Round(0, workflow),), pool=self._pool, max_steps=len(workflow)

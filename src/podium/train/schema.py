@@ -220,8 +220,8 @@ class WorkersTable(Table):
 class AnswersTable(Table):
     """Train a worker: its rollouts are answers, not plans."""
 
-    subtask: Name | None = Field(
-        default=None, description="what the worker is asked; left out: the question alone"
+    subtasks: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
+        default=("",), description="one of them for each task; empty: the question alone"
     )
     before: tuple[dict[str, Any], ...] = Field(
         default=(),
