@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,16 @@ async def test_previews_are_plain_text(page: Page, site: Site) -> None:
     await page.goto(site.url("/runs"))
     preview = page.locator(".run-question p")
     await expect(preview).to_have_text("Yes bold, soft and code, see there, snake_case")
+
+
+async def test_tiny_costs_are_short(page: Page, site: Site) -> None:
+    cheap = step_record(0)
+    cheap = replace(cheap, attempts=(replace(cheap.attempts[0], cost_usd=0.0000015),))
+    await site.keep(kept_run(0, rounds=(round_of(cheap),)))
+    await page.goto(site.url("/runs"))
+    cost = page.locator("td.run-cost")
+    await expect(cost).to_have_text("< $0.0001")
+    await expect(cost.get_by_title("$0.0000015")).to_be_visible()
 
 
 async def test_a_failed_run_is_retried_and_keeps_what_is_done(page: Page, serve: Serve) -> None:

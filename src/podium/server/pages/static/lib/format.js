@@ -27,6 +27,19 @@ export function usd(amount) {
   return isNumber(amount) ? figure(usdText(amount)) : unknown();
 }
 
+const LEAST_USD = 0.0001;
+
+/**
+ * Dollars where there is little room: less than a hundredth of a cent is said to be so, and the
+ * amount is shown on hovering.
+ * @param {number | null | undefined} amount
+ * @returns {Node}
+ */
+export function usdShort(amount) {
+  if (!isNumber(amount) || amount <= 0 || amount >= LEAST_USD) return usd(amount);
+  return h('span', { class: 'figure', title: usdText(amount) }, `< ${usdText(LEAST_USD)}`);
+}
+
 /**
  * Dollars as plain text, for places that take no element.
  * @param {number | null | undefined} amount

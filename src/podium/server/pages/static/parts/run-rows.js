@@ -3,7 +3,7 @@
 // are selected are kept by their ids, whatever the list shows meanwhile.
 
 import { h, replace } from '../lib/dom.js';
-import { count, duration, shorten, snippet, usd, when } from '../lib/format.js';
+import { count, duration, shorten, snippet, usdShort, when } from '../lib/format.js';
 import { TIERS } from './run-head.js';
 import { isLikelyRunning, statusBadge } from './status.js';
 
@@ -122,7 +122,7 @@ function fill(row, run, isSelected, onSelect) {
     cell('wide-only', TIERS[/** @type {'mini'} */ (run.tier)] ?? run.tier),
     cell('wide-only run-workers', workersOf(run)),
     cell('number wide-only', isOver ? count(run.total_tokens) : '…'),
-    cell('number run-cost', isOver ? usd(run.cost_usd) : '…'),
+    cell('number run-cost', isOver ? usdShort(run.cost_usd) : '…'),
     cell('number wide-only', isOver ? duration(run.seconds) : '…'),
     cell(
       'run-when',
