@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 import podium as package
-from podium import AsyncPodium, Podium, ScriptedWorker, Step, Workflow
+from podium import (
+    AsyncPodium,
+    Podium,
+    Pool,
+    RulesConductor,
+    ScriptedWorker,
+    Step,
+    WorkerProfile,
+    Workflow,
+)
 from podium.cli import main
 from podium.core.errors import PodiumError
 from podium.workers.endpoints import KNOWN_ENDPOINTS
@@ -36,6 +45,11 @@ COMMANDS = [
     ("ask ''", "the question is empty"),
     ("ask hello world --pool pool.toml", "unexpected extra argument"),
     ("ask q? --pool missing.toml", "missing.toml"),
+    ("serve --pool pool.toml --port 99999", "--port"),
+    ("runs feedback last 5", "a number from 0 to 1, got 5"),
+    ("keys create x --scope amin", "expected one of ask, plan"),
+    ("keys create x --expires yesterday", "give 12h, 30d or"),
+    ("models pull hf:x", "hf:owner/repository/file.gguf"),
     ("ask q? --pool typo.toml", "did you mean 'provider'"),
     ("ask q? --pool broken.toml", "broken.toml"),
     ("ask q? --pool twice.toml", "one"),
@@ -67,9 +81,11 @@ def scripted() -> ScriptedWorker:
     return ScriptedWorker("one", "hi")
 
 
-def ask(*arguments: Any, options: dict[str, Any] | None = None, **settings: Any) -> None:
+def ask(
+    *arguments: Any, question: Any = "q?", options: dict[str, Any] | None = None, **settings: Any
+) -> None:
     with Podium(*arguments, **settings) as podium:
-        podium.ask("q?", **(options or {}))
+        podium.ask(question, **(options or {}))
 
 
 def ask_closed() -> None:
@@ -91,6 +107,17 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: ask([scripted()], options={"exclude": {"two"}}), "cannot exclude 'two'"),
     (lambda: ask([scripted(), scripted()]), "two workers are named 'one'"),
     (lambda: ask([]), "the pool is empty"),
+    (lambda: ask(scripted()), "workers is a ScriptedWorker; give a list"),
+    (lambda: ask([ScriptedWorker]), "give ScriptedWorker()"),
+    (lambda: ask([scripted()], pool=Pool((WorkerProfile(name="two"),))), "the pool names two"),
+    (lambda: ask([scripted()], question=None), "the question is a NoneType; give a text"),
+    (lambda: ask([scripted()], options={"max_steps": "3"}), "max_steps is '3'"),
+    (lambda: ask([scripted()], options={"rounds": 0}), "rounds is 0"),
+    (lambda: ask([scripted()], options={"exclude": "one"}), "exclude is the text 'one'"),
+    (lambda: ask([scripted()], options={"tier": "ulta"}), "one of mini, podium, ultra"),
+    (lambda: ask([scripted()], options={"budget": 0.5}), "such as Budget(calls=9)"),
+    (lambda: ask([scripted()], options={"history": [{"role": "user"}]}), "a tuple of Message"),
+    (lambda: ask([scripted()], RulesConductor), "inherit from Conductor, or give a name"),
     (lambda: ask([scripted()], settings="podium.toml"), "drop workers or settings"),
     (lambda: Workflow(()), "the workflow has no steps"),
     (run_unknown_worker, "'two'"),
@@ -133,6 +160,11 @@ def test_a_mistake_in_python_is_an_error_of_one_line(call: Callable[[], object],
         call()
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_an_argument_that_is_missing_is_a_type_error_at_once() -> None:
+    with Podium([scripted()]) as podium, pytest.raises(TypeError, match="'question'"):
+        podium.run(Workflow((Step("one", "x"),)))  # type: ignore[call-arg]
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:

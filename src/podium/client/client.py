@@ -35,7 +35,7 @@ from podium.conductors.builtin import FIXED
 from podium.config import Settings, choose_conductor, discover_settings
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Event, fan_out
-from podium.core.pool import Pool, check_excluded, excludable_names
+from podium.core.pool import Pool, WorkerProfile, check_excluded, excludable_names
 from podium.core.run import NO_REQUEST, Round, Run
 from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
@@ -195,6 +195,8 @@ class Runtime:
 
     def _resolve_options(self, overrides: RunOptions) -> Options:
         _check_names(overrides.keys(), RunOptions.__annotations__)
+        if isinstance(overrides.get("exclude"), str):
+            raise ConfigError(f"exclude is the text {overrides['exclude']!r}; give a set of names")
         defaults, excluded = self.options, frozenset(overrides.get("exclude", ()))
         return Options(
             max_steps=overrides.get("max_steps", defaults.max_steps),
@@ -567,9 +569,16 @@ def _check_arguments(workers: object, conductor: object, pool: object, settings:
         raise UsageError("with workers of your own no settings are read; drop workers or settings")
     if isinstance(pool, str | Path):
         raise UsageError("a pool file names workers of its own; drop workers or pool")
-    for worker in workers if isinstance(workers, Sequence) else [workers]:
-        if not hasattr(worker, "profile"):
+    if not isinstance(workers, Sequence):
+        raise UsageError(f"workers is a {type(workers).__name__}; give a list of workers")
+    for worker in workers:
+        if isinstance(worker, type):
+            raise UsageError(f"workers holds the class {worker.__name__}; give {worker.__name__}()")
+        if not isinstance(getattr(worker, "profile", None), WorkerProfile):
             raise UsageError(
                 f"workers holds a {type(worker).__name__}; give a list of workers, each with a "
-                f"profile and a method reply"
+                f"WorkerProfile as profile and a method reply"
             )
+    given = {worker.profile.name for worker in workers}
+    if isinstance(pool, Pool) and (missing := set(pool.names) - given):
+        raise UsageError(f"the pool names {', '.join(sorted(missing))}; give that worker as well")

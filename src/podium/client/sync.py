@@ -213,7 +213,12 @@ class _LoopTask(Generic[Result]):
             futures.wait([self._ended])
 
     def _create_task(self) -> None:
-        self._task = self._thread.loop.create_task(self._coroutine())
+        try:
+            coroutine = self._coroutine()
+        except TypeError as error:  # arguments that do not fit
+            self._ended.set_exception(error)
+            return
+        self._task = self._thread.loop.create_task(coroutine)
         self._task.add_done_callback(self._finish)
 
     def _cancel(self) -> None:

@@ -91,8 +91,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "rounds"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} is {value!r}; it must be a whole number, at least 1")
         if self.tier not in get_args(Tier):
             raise ConfigError(f"tier is {self.tier!r}; it is one of {', '.join(get_args(Tier))}")
         if not isinstance(self.budget, Budget):
@@ -348,8 +349,12 @@ class Runner:
         trailing: tuple[Message, ...],
         options: Options,
     ) -> Run:
+        if not isinstance(question, str):
+            raise UsageError(f"the question is a {type(question).__name__}; give a text")
         if not question.strip():
             raise UsageError("the question is empty; ask something")
+        if not all(isinstance(message, Message) for message in history):
+            raise UsageError("history holds no messages; give a tuple of Message")
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
         self._check_budget(options.budget, pool)
         if options.budget.depth == 0:
