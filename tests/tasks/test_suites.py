@@ -106,7 +106,7 @@ def test_a_suite_that_does_not_exist_is_an_error_that_names_those_that_do() -> N
     with pytest.raises(ConfigError, match="no suite 'trivia': expected one of everyday-100,"):
         load_suite("trivia")
     benchmarks = {"math", "math500", "gsm8k", "mmlu", "rlpr", "aime24", "aime25", "gpqa-diamond"}
-    programs = {"humaneval", "mbpp", "livecodebench", "bigcodebench"}
+    programs = {"humaneval", "mbpp", "mbpp-one-test", "livecodebench", "bigcodebench"}
     assert {"everyday-100", "etudes", "everyday", "reasoning-gym"} | benchmarks | programs == set(
         NAMES
     )
