@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,8 @@ from podium.core.run import Run, dump, load
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
+from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Redact, as_guardrail
+from podium.engine.requests import replay_request
 from podium.engine.runner import Options, Runner
 from podium.workers.scripted import ScriptedWorker
 
@@ -58,10 +61,14 @@ class Diligent(Worker):
     def __init__(self, name: str, turns: int = 2) -> None:
         self.profile = WorkerProfile(name=name)
         self._turns = turns
-        self.calls = 0
+        self.requests: list[Request] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.requests)
 
     async def reply(self, request: Request) -> Reply:
-        self.calls += 1
+        self.requests.append(request)
         for _ in range(self._turns):
             await asyncio.sleep(0)
         return Reply(f"{self.profile.name}: {len(request.text)}", usage=USED)
@@ -76,6 +83,7 @@ async def ask(
     speculate: bool = False,
     budget: Budget = Budget(),
     max_steps: int = 5,
+    guardrails: Sequence[Guardrail] = (),
 ) -> Run:
     workers = workers or [Diligent(name) for name in NAMES]
     runner = Runner(
@@ -83,6 +91,7 @@ async def ask(
         workers,
         pool=POOL,
         call_policy=CallPolicy(RetryPolicy(first_wait=0.0)),
+        guardrails=guardrails,
     )
     return await runner.run(
         "What holds?",
@@ -184,10 +193,8 @@ async def test_a_run_that_is_cancelled_while_it_plans_leaves_nothing_running() -
     assert len(list(resumed.calls)) == 2 + 1 + 3
 
 
-@pytest.mark.parametrize("seed", range(60))
-async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> None:
-    chance = random.Random(seed)
-    steps = tuple(
+def random_workflow(chance: random.Random) -> Workflow:
+    steps = (
         Step(
             chance.choice(NAMES),
             f"part {index} " + "x" * chance.randint(1, 60),
@@ -195,7 +202,67 @@ async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> Non
         )
         for index in range(chance.randint(1, 5))
     )
-    text = plan_text(Workflow(steps), chance.choice(("lists", "step-by-step")))
+    return Workflow(tuple(steps))
+
+
+def shout(checked: GuardrailInput) -> Redact | Pass:
+    if checked.stage != "reply":
+        return Pass()
+    return Redact(checked.text.upper(), "small letters")
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_guardrails_events_streams_and_replay_hold_under_overlap(seed: int) -> None:
+    chance = random.Random(seed)
+    workflow, events = random_workflow(chance), list[Event]()
+    workers = [Diligent(name, chance.randint(0, 9)) for name in NAMES]
+    guardrails = (as_guardrail(shout),) if seed % 2 else ()
+    planner = SlowPlanner(plan_text(workflow))
+    run = await ask(planner, workers, events, guardrails=guardrails)
+    assert run.answer == "".join(e.text for e in events if isinstance(e, StepDelta))
+    assert all(step.reply.isupper() == bool(guardrails) for step in run.steps)
+    assert all(len(step.checks) == len(guardrails) for step in run.steps)
+    planned = next(i for i, event in enumerate(events) if isinstance(event, RoundPlanned))
+    of_steps = [(i, e) for i, e in enumerate(events) if isinstance(e, StepStarted | StepDone)]
+    assert all(position > planned for position, _ in of_steps)
+    for index, step in enumerate(workflow.steps):
+        own = [
+            event
+            for _, event in of_steps
+            if (event.index if isinstance(event, StepStarted) else event.step.index) == index
+        ]
+        assert [type(event) for event in own] == [StepStarted, StepDone]
+        request = replay_request(run, run.rounds[0], run.steps[index])
+        worker = workers[NAMES.index(step.worker)]
+        assert request in worker.requests
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_a_run_cut_off_anywhere_under_overlap_resumes_to_the_same_answer(seed: int) -> None:
+    chance = random.Random(seed)
+    text, events = plan_text(random_workflow(chance)), list[Event]()
+    whole = await ask(SlowPlanner(text))
+    workers = [Diligent(name) for name in NAMES]
+    task = asyncio.create_task(ask(SlowPlanner(text), workers, events))
+    for _ in range(chance.randint(3, 60)):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    ended = load(dump(events[-1].run))  # type: ignore[union-attr]
+    if ended.status == "interrupted":
+        ended = await Runner(ModelConductor(SlowPlanner(text)), workers, pool=POOL).resume(ended)
+    assert ended.answer == whole.answer
+    made = [call for call in ended.calls if call.worker != "planner"]
+    assert len(made) == sum(worker.calls for worker in workers)
+    assert ended.spent.calls == len(list(ended.calls))
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> None:
+    chance = random.Random(seed)
+    text = plan_text(random_workflow(chance), chance.choice(("lists", "step-by-step")))
     texts = [text, text]
     if chance.random() < 0.4:
         texts[0] = text[: chance.randint(1, len(text))] + chance.choice(("", "]", "}]}", " 9"))
