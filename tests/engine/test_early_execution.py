@@ -145,6 +145,16 @@ async def test_a_plan_that_becomes_invalid_cancels_what_it_began() -> None:
     assert load(dump(run)) == run
 
 
+async def test_a_second_plan_in_the_text_cancels_what_the_first_began() -> None:
+    other = Workflow(
+        (Step("cora", "think"), Step("cora", "think on", (0,)), Step("bert", "end", (1,)))
+    )
+    run = await ask(SlowPlanner(f"{plan_text()}\n{plan_text(other)}"))
+    assert run.rounds[0].workflow == other
+    assert [step.subtask for step in run.steps] == ["think", "think on", "end"]
+    assert {step.worker for step in run.cancelled_steps} == {"anna", "bert"}
+
+
 async def test_a_planning_call_that_breaks_off_cancels_what_it_began() -> None:
     text = plan_text()
     run = await ask(SlowPlanner(text, text, text, text, text, breaks_at=len(text) - 30))
