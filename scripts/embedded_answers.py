@@ -20,7 +20,7 @@ from podium.config import Settings, load
 from podium.config.sources import ETUDES_POOL
 from podium.core.run import Run, Tier
 from podium.core.task import Task
-from podium.store import NullStore
+from podium.store import RunStore
 from podium_lab.etudes import Etudes
 from podium_lab.etudes.tasks import etude_task
 
@@ -51,7 +51,7 @@ async def _lines(tasks: Sequence[Task]) -> list[str]:
 async def _measured(settings: Settings, tier: Tier, tasks: Sequence[Task]) -> str:
     """Return the accuracy, and the mean time and tokens."""
     places = asyncio.Semaphore(AT_ONCE)
-    async with AsyncPodium(settings=settings, store=NullStore()) as podium:
+    async with AsyncPodium(settings=settings, store=RunStore()) as podium:
 
         async def answered(task: Task) -> tuple[Run, bool]:
             async with places:

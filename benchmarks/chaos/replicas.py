@@ -37,7 +37,7 @@ from podium._util.process import REPLICA_VARIABLE
 from podium.core.errors import NotFound
 from podium.core.run import Run
 from podium.server.access.tokens import make_key
-from podium.store import RunFilter, RunStore, keys_in, open_store
+from podium.store import RunFilter, RunStore, open_store
 from podium.store.keys import Allowance, Rules
 
 REPLICAS: Final = 3
@@ -209,12 +209,12 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
 
 async def _create_key(store: RunStore, name: str, cap: float) -> CappedKey:
     made = make_key(name, Rules(in_total=Allowance(usd=cap)))
-    await keys_in(store).add(made.key)
+    await store.keys.add(made.key)
     return CappedKey(name, made.key.id, made.token, cap)
 
 
 async def _charged(store: RunStore, key: CappedKey) -> float:
-    used = await keys_in(store).usage(key_id=key.key_id)
+    used = await store.keys.usage(key_id=key.key_id)
     return sum(item.cost_usd for item in used)
 
 

@@ -47,7 +47,7 @@ from podium.server.app import create_app
 from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, open_service
-from podium.store import NullStore, RunStore
+from podium.store import RunStore
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import Http
 from podium.workers.anthropic import AnthropicWorker
@@ -325,7 +325,7 @@ async def campaign(count: int, seed: int) -> FuzzRow:
     began = time.perf_counter()
     with TemporaryDirectory(prefix="podium-fuzz-") as directory:
         store = await SqlRunStore.open(Path(directory) / "podium.db")
-        async with serve(store) as whole, serve(NullStore()) as blank:
+        async with serve(store) as whole, serve(RunStore()) as blank:
             done = Campaign(whole, blank, Random(seed))  # noqa: S311 -- repeatable
             while done.edits < count and len(done.findings) < MAX_FINDINGS:
                 await done.converse()

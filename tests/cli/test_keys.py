@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cli.support import REPOSITORY, Podium
-from podium.server.access.tokens import matches, parse_token
-from podium.store import keys_in, open_store
+from podium.server.access.keys import matches, parse_token
+from podium.store import open_store
 from podium.store.keys import SCOPES, Key, KeyUsage
 
 NO_CAPS = {"usd": None, "tokens": None}
@@ -24,7 +24,7 @@ def stored() -> list[Key]:
     async def read() -> list[Key]:
         store = await open_store()
         try:
-            return await keys_in(store).keys()
+            return await store.keys.keys()
         finally:
             await store.close()
 
@@ -34,7 +34,7 @@ def stored() -> list[Key]:
 def record(*used: KeyUsage) -> None:
     async def write() -> None:
         store = await open_store()
-        await keys_in(store).quotas.record(used)
+        await store.keys.quotas.record(used)
         await store.close()
 
     asyncio.run(write())

@@ -25,7 +25,7 @@ from podium.core.request import Price
 from podium.core.run import Run
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
-from podium.store import NullStore, RunStore
+from podium.store import RunStore
 from podium.workers import ScriptedWorker
 from support.scripted_router import ScriptedRouter
 from support.stage import Actor
@@ -109,7 +109,7 @@ async def talking(
             await podium.close()
 
 
-class Kept(NullStore):
+class Kept(RunStore):
     """Keeps the runs that have ended where a test can look at them."""
 
     def __init__(self) -> None:

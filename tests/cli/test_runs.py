@@ -391,7 +391,7 @@ def test_a_disk_that_is_full_in_mid_run_costs_the_record_and_not_the_answer(
     async def full(*_: object) -> None:
         raise StoreError("cannot use the store: the disk is full; free some space")
 
-    monkeypatch.setattr(SqlRunStore, "save_step", full)
+    monkeypatch.setattr(SqlRunStore, "save", full)
     monkeypatch.setattr(SqlRunStore, "finish", full)
     ended = podium("ask", "-q", "--pool", make_pool(), "--conductor", "router", "q?")
     assert (ended.code, ended.out) == (0, "42\n")

@@ -37,7 +37,7 @@ from podium.config import load
 from podium.core.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.core.events import Event, RunDone, StepDelta
 from podium.core.run import Round, Run
-from podium.store import NullStore, RunStore
+from podium.store import RunStore
 from support.scripted_router import ScriptedRouter
 
 SOON = 20.0
@@ -365,7 +365,7 @@ async def test_runs_are_kept_in_the_store_and_resumed_from_it(store: RunStore) -
 async def test_a_store_that_fails_costs_a_warning_and_not_the_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Full(NullStore):
+    class Full(RunStore):
         async def finish(self, *runs: Run) -> None:
             raise StoreError("the disk is full; free some space")
 

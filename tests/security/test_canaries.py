@@ -26,11 +26,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from podium.cli import main
 from podium.config import McpSettings, load
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.server.logs import JsonLogFormatter, TextLogFormatter
-from podium.server.operation.startup import create_application
+from podium.server.startup import create_application
 from podium.server.records.traces import TraceRecorder
-from podium.store import keys_in, open_store
+from podium.store import open_store
 from podium.store.keys import Rules
 from podium.workers.mcp import McpServerError
 from podium.workers.mcp_connection import McpConnection
@@ -190,7 +190,7 @@ async def test_upstream_error_bodies_are_not_shown_to_clients(
 
         store = await open_store(settings.store.path)
         made = make_key("a test", Rules(scopes=frozenset({"admin"})))
-        await keys_in(store).add(made.key)
+        await store.keys.add(made.key)
         await store.close()
         async with serving(create_application(find)) as served:
             traces = TraceRecorder(tracing)

@@ -10,7 +10,6 @@ from podium.core.roles import Role
 from podium.core.run import Attempt
 from podium.core.workflow import Step
 from podium.server.worker_statistics import RunDigestCache, digest_run
-from podium.store import statistics_in
 from podium.store.sql.run_store import SqlRunStore
 from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
 
@@ -82,7 +81,7 @@ async def test_an_inconsistent_run_is_left_out_and_counted(tmp_path: Path) -> No
     endless = attempt("solo", seconds=1e300)
     without_end = run_with_calls(run_number(4), (SOLVE, (endless,)))
     await store.finish(run, of_no_plan, of_no_time, without_end)
-    window = await RunDigestCache().between(statistics_in(store), **DAY, owner=None, limit=10)
+    window = await RunDigestCache().between(store.statistics, **DAY, owner=None, limit=10)
     assert [digest.run_id for digest in window.digests] == [run.id]
     assert window.left_out == 3
     await store.close()
@@ -93,12 +92,12 @@ async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: 
     run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)))
     await store.finish(run)
     digests = RunDigestCache()
-    first = await digests.between(statistics_in(store), **DAY, owner=None, limit=10)
-    second = await digests.between(statistics_in(store), **DAY, owner=None, limit=10)
+    first = await digests.between(store.statistics, **DAY, owner=None, limit=10)
+    second = await digests.between(store.statistics, **DAY, owner=None, limit=10)
     assert first.digests[0] is second.digests[0]
     again = replace(run, rounds=(replace(run.rounds[0], planning=(attempt("planner"),)),))
     await store.finish(again)
-    third = await digests.between(statistics_in(store), **DAY, owner=None, limit=10)
+    third = await digests.between(store.statistics, **DAY, owner=None, limit=10)
     assert len(third.digests[0].calls) == 2
     await store.close()
 
@@ -113,9 +112,9 @@ async def test_only_so_many_digests_are_kept_and_only_so_many_runs_looked_at(
     ]
     await store.finish(*runs)
     digests = RunDigestCache(most=2)
-    window = await digests.between(statistics_in(store), **DAY, owner=None, limit=3)
+    window = await digests.between(store.statistics, **DAY, owner=None, limit=3)
     assert [digest.run_id for digest in window.digests] == [run_number(n) for n in (5, 4, 3)]
     assert not window.is_whole
     assert len(digests._kept) == 2
-    assert (await digests.between(statistics_in(store), **DAY, owner=None, limit=5)).is_whole
+    assert (await digests.between(store.statistics, **DAY, owner=None, limit=5)).is_whole
     await store.close()

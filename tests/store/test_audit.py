@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from podium.core.errors import ConfigError, StoreError
-from podium.store import NullStore, audit_in
+from podium.store import RunStore
 from podium.store.audit import (
     GENESIS_DIGEST,
     AuditEntry,
@@ -26,7 +26,7 @@ MADE = AuditEvent(
 
 
 async def test_entries_are_kept_in_order_and_found_by_moment_and_by_who(store: SqlRunStore) -> None:
-    log = audit_in(store)
+    log = store.audit
     first = await log.add(MADE)
     await log.add(replace(MADE, action="key revoked", actor="key_9", actor_name="bob\ud800"))
     assert (first.number, first.subject, first.details) == (1, "key_1", '{"days": 3}')
@@ -46,12 +46,12 @@ async def test_concurrent_entries_make_one_chain(place: str) -> None:
     stores = [await SqlRunStore.open(place) for _ in range(3)]
     try:
         adding = [
-            audit_in(store).add(replace(MADE, subject=f"key_{number}"))
+            store.audit.add(replace(MADE, subject=f"key_{number}"))
             for number in range(5)
             for store in stores
         ]
         await asyncio.gather(*adding)
-        checked = await audit_in(stores[0]).verify()
+        checked = await stores[0].audit.verify()
         assert (checked.entries, checked.problem) == (15, None)
     finally:
         for store in stores:
@@ -62,15 +62,15 @@ async def test_concurrent_entries_make_one_chain(place: str) -> None:
 async def test_the_database_refuses_to_change_or_delete_entries(
     store: SqlRunStore, change: str
 ) -> None:
-    await audit_in(store).add(MADE)
+    await store.audit.add(MADE)
     with pytest.raises(StoreError):
         async with store._transaction() as connection:
             await connection.execute(text(change))
-    assert (await audit_in(store).verify()).entries == 1
+    assert (await store.audit.verify()).entries == 1
 
 
 async def test_a_tampered_entry_is_detected(store: SqlRunStore) -> None:
-    log = audit_in(store)
+    log = store.audit
     for number in range(3):
         await log.add(replace(MADE, subject=f"key_{number}"))
     async with store._transaction() as connection:
@@ -127,4 +127,4 @@ def test_the_audit_actor_of_a_command_is_the_system_user() -> None:
 
 def test_without_a_database_there_is_no_place_for_it() -> None:
     with pytest.raises(ConfigError, match="no database for an audit log"):
-        audit_in(NullStore())
+        _ = RunStore().audit

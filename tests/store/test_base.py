@@ -6,14 +6,14 @@ import pytest
 
 from podium.core.errors import NotFound
 from podium.core.run import Run
-from podium.store.base import NullStore, RunFilter
+from podium.store.base import RunFilter, RunStore
 
 
 async def test_the_null_store_takes_a_run_and_keeps_nothing(make_run: Callable[..., Run]) -> None:
-    store, run = NullStore(), make_run()
+    store, run = RunStore(), make_run()
     await store.begin(run)
-    await store.save_round(run.id, run.rounds[0])
-    await store.save_step(run.id, run.steps[0])
+    await store.save(run.id, run.rounds[0])
+    await store.save(run.id, run.steps[0])
     await store.finish(run)
     assert await store.list(RunFilter(owner="key_1")) == []
     assert await store.delete_before("2030-01-01") == 0

@@ -70,7 +70,7 @@ async def test_a_released_interrupted_run_can_be_claimed_by_any_process(
     assert [len(await store.list_abandoned(9)) for store in two[:2]] == [1, 1]
     assert await here.heartbeat([make_run().id]) == []
     with pytest.raises(RunTakenOver):
-        await other.save_step(make_run().id, make_run().steps[0])
+        await other.save(make_run().id, make_run().steps[0])
 
 
 async def test_a_claim_that_is_cut_off_does_not_block_the_run(
@@ -148,8 +148,8 @@ Writing = Callable[[SqlRunStore, Run], Awaitable[None]]
     "write",
     [
         lambda store, run: store.begin(run),
-        lambda store, run: store.save_round(run.id, run.rounds[0]),
-        lambda store, run: store.save_step(run.id, run.steps[-1]),
+        lambda store, run: store.save(run.id, run.rounds[0]),
+        lambda store, run: store.save(run.id, run.steps[-1]),
         lambda store, run: store.finish(run),
         lambda store, run: store.save_until(run, at(0)),
         lambda store, run: store.finish(replace(run, id="run_other"), run),
@@ -171,7 +171,7 @@ async def test_a_process_that_lost_a_run_cannot_write_it(
     assert [each.id for each in await other.list()] == [run.id]
     await other.finish(replace(now, status="answered", answer="Theirs."))
     with pytest.raises(RunTakenOver):
-        await paused.save_step(run.id, run.steps[-1])
+        await paused.save(run.id, run.steps[-1])
     assert (await other.load(run.id)).answer == "Theirs."
 
 
@@ -239,7 +239,7 @@ async def test_beginning_a_run_twice_writes_it_once(two: Two, make_run: Callable
     with pytest.raises(RunTakenOver, match=f"taken over by process {this_process()}"):
         await paused.begin(replace(run, process=ELSEWHERE))
     assert await other.load(run.id) == now
-    await other.save_step(run.id, run.steps[0])
+    await other.save(run.id, run.steps[0])
 
 
 async def test_a_heartbeat_returns_the_lost_runs(two: Two, make_run: Callable[..., Run]) -> None:
@@ -284,7 +284,7 @@ async def test_a_process_that_regains_a_run_writes_it_again(
         await first.finish(run)
     clock.second = 22
     await first.claim(run.id, ELSEWHERE)
-    await first.save_step(run.id, run.steps[0])
+    await first.save(run.id, run.steps[0])
     with pytest.raises(RunTakenOver):
         await second.finish(run)
 
@@ -316,7 +316,7 @@ async def test_takeovers_are_counted_until_a_step_is_done(
         assert [each.takeovers for each in await store.list_abandoned(9)] == [count]
         await store.claim(run.id, ELSEWHERE, takeover=True)
         await store.begin(run)
-    await first.save_step(run.id, run.steps[0])
+    await first.save(run.id, run.steps[0])
     clock.second += 11
     assert [each.takeovers for each in await second.list_abandoned(9)] == [0]
     await second.claim(run.id, ELSEWHERE)

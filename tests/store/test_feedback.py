@@ -7,7 +7,7 @@ import pytest
 
 from podium.core.errors import ConfigError, NotFound
 from podium.core.run import Run
-from podium.store import NullStore, feedback_in
+from podium.store import RunStore
 from podium.store.base import Feedback
 from podium.store.sql.run_store import SqlRunStore
 
@@ -16,7 +16,7 @@ GIVEN = Feedback(run_id="run_0123456789abcdef", score=0.5, given_at="2026-01-02T
 
 async def test_the_latest_word_stands(store: SqlRunStore, make_run: Callable[..., Run]) -> None:
     await store.finish(make_run())
-    feedback = feedback_in(store)
+    feedback = store.feedback
     assert await feedback.get(GIVEN.run_id) is None
     await feedback.save(GIVEN)
     await feedback.save(replace(GIVEN, score=1.0, comment="Better."))
@@ -28,16 +28,16 @@ async def test_a_run_that_is_deleted_takes_what_was_thought_of_it_along(
     store: SqlRunStore, make_run: Callable[..., Run]
 ) -> None:
     await store.finish(make_run())
-    await feedback_in(store).save(GIVEN)
+    await store.feedback.save(GIVEN)
     await store.delete(GIVEN.run_id)
-    assert await feedback_in(store).get(GIVEN.run_id) is None
+    assert await store.feedback.get(GIVEN.run_id) is None
 
 
 async def test_a_grader_is_heard_until_a_person_speaks(
     store: SqlRunStore, make_run: Callable[..., Run]
 ) -> None:
     await store.finish(make_run())
-    feedback = feedback_in(store)
+    feedback = store.feedback
     for score in (0.0, 1.0):
         graded = replace(GIVEN, score=score, grader="exact", task='{"answer": "4"}')
         await feedback.save(graded)
@@ -51,7 +51,7 @@ async def test_what_was_thought_can_be_withdrawn_once(
     store: SqlRunStore, make_run: Callable[..., Run]
 ) -> None:
     await store.finish(make_run())
-    feedback = feedback_in(store)
+    feedback = store.feedback
     await feedback.save(GIVEN)
     await feedback.delete(GIVEN.run_id)
     assert await feedback.get(GIVEN.run_id) is None
@@ -62,7 +62,7 @@ async def test_what_was_thought_can_be_withdrawn_once(
 async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_held(
     store: SqlRunStore, make_run: Callable[..., Run]
 ) -> None:
-    feedback = feedback_in(store)
+    feedback = store.feedback
     ids = [f"run_{number:016x}" for number in range(4)]
     for run_id in ids:
         await store.finish(make_run(run_id))
@@ -76,9 +76,9 @@ async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_
 
 async def test_feedback_on_an_unknown_run_is_refused(store: SqlRunStore) -> None:
     with pytest.raises(NotFound):
-        await feedback_in(store).save(GIVEN)
+        await store.feedback.save(GIVEN)
 
 
 def test_without_a_database_there_is_no_place_for_it() -> None:
     with pytest.raises(ConfigError, match="no database for feedback"):
-        feedback_in(NullStore())
+        _ = RunStore().feedback

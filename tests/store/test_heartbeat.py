@@ -10,11 +10,11 @@ from podium.core.errors import StoreError
 from podium.core.events import RunStarted
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
-from podium.store.base import NullStore
+from podium.store.base import RunStore
 from podium.store.journal import Heartbeat, Journal
 
 
-class Hearing(NullStore):
+class Hearing(RunStore):
     """Notes for which runs the pulse beats; `fails` makes it fail so often."""
 
     def __init__(self, fails: int = 0) -> None:
@@ -28,7 +28,7 @@ class Hearing(NullStore):
         return ["run_lost"]
 
 
-def journal_of(run_id: str, store: NullStore) -> Journal:
+def journal_of(run_id: str, store: RunStore) -> Journal:
     journal = Journal(store)
     run = Run(
         id=run_id,

@@ -10,7 +10,7 @@ import pytest
 
 from podium._util.process import this_process
 from podium.core.errors import ConfigError
-from podium.store import IdempotentRequest, NullStore, idempotency_in
+from podium.store import IdempotentRequest, RunStore
 from podium.store.sql.records import IDEMPOTENCY_HOURS
 from podium.store.sql.run_store import SqlRunStore
 
@@ -118,4 +118,4 @@ async def test_a_name_stands_for_a_day(place: str, tidied: bool) -> None:
 
 def test_where_runs_are_kept_nowhere_no_names_are() -> None:
     with pytest.raises(ConfigError, match="no database for idempotency keys"):
-        idempotency_in(NullStore())
+        _ = RunStore().idempotency

@@ -10,7 +10,7 @@ import pytest
 import podium.store
 from podium.core.errors import ConfigError
 from podium.core.run import Run
-from podium.store import NullStore, RunStore, default_url, keys_in, open_store
+from podium.store import RunStore, default_url, open_store
 
 
 def test_importing_the_package_does_not_load_the_database_library() -> None:
@@ -33,21 +33,13 @@ def test_the_public_names_are_these() -> None:
         "Heartbeat",
         "IdempotentRequest",
         "Journal",
-        "NullStore",
         "RunFilter",
         "RunList",
         "RunStore",
         "RunSummary",
-        "audit_in",
-        "chats_in",
         "correction_task",
         "default_url",
-        "disabled_workers_in",
-        "feedback_in",
-        "idempotency_in",
-        "keys_in",
         "open_store",
-        "statistics_in",
     ]
 
 
@@ -69,12 +61,11 @@ async def test_what_opens_is_a_store(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "podium.db")
     await store.close()
     assert isinstance(store, RunStore)
-    assert isinstance(NullStore(), RunStore)
 
 
 async def test_a_database_has_a_place_for_keys_and_no_store_has_none(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "podium.db")
-    assert await keys_in(store).keys() == []
+    assert await store.keys.keys() == []
     await store.close()
     with pytest.raises(ConfigError, match=r"no database for API keys.*\[store\]"):
-        keys_in(NullStore())
+        _ = RunStore().keys

@@ -19,11 +19,11 @@ from podium.core.events import (
     StepStarted,
 )
 from podium.core.run import Round, Run, StepRecord
-from podium.store.base import NullStore, RunStore
+from podium.store.base import RunStore
 from podium.store.journal import BACKLOG, Journal
 
 
-class NotingStore(NullStore):
+class NotingStore(RunStore):
     """Notes what is written. Writes wait while the gate is closed, and fail with `fault`."""
 
     def __init__(self) -> None:
@@ -37,11 +37,8 @@ class NotingStore(NullStore):
     async def begin(self, run: Run) -> None:
         await self._note(f"begin {run.id}")
 
-    async def save_round(self, run_id: str, round_: Round) -> None:
-        await self._note(f"plan {round_.index}")
-
-    async def save_step(self, run_id: str, step: StepRecord) -> None:
-        await self._note(f"step {step.index}")
+    async def save(self, run_id: str, content: Round | StepRecord) -> None:
+        await self._note(f"{'plan' if isinstance(content, Round) else 'step'} {content.index}")
 
     async def finish(self, *runs: Run) -> None:
         for run in runs:

@@ -16,10 +16,10 @@ from podium._util.process import this_process
 from podium.core.errors import Conflict, RunTakenOver, StoreError
 from podium.core.events import Event, RunStarted
 from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult, Usage
-from podium.core.run import Round, Run
+from podium.core.run import Round, Run, StepRecord
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.store import Heartbeat, NullStore
+from podium.store import Heartbeat, RunStore
 from podium.store.journal import journal_events
 from podium.store.sql.run_store import SqlRunStore
 from support.stage import Actor
@@ -157,7 +157,7 @@ async def test_the_pulse_beats_for_a_run_that_was_claimed_before_it_begins_again
     assert await stores[1].load(run.id) == run, "it did not begin again"
 
 
-class First(NullStore):
+class First(RunStore):
     """Must have a run before anything is done for it; counts what was done by then."""
 
     writes_first = True
@@ -173,9 +173,11 @@ class First(NullStore):
         if self.fails:
             raise StoreError("the disk is full")
 
-    async def save_round(self, run_id: str, round_: Round) -> None:
+    async def save(self, run_id: str, content: Round | StepRecord) -> None:
         await asyncio.sleep(0.01)
-        if len(self.done_before) == 1:  # the round is written once more when it is done
+        if (
+            isinstance(content, Round) and len(self.done_before) == 1
+        ):  # the round is written once more when it is done
             self.done_before.append(self.worker.calls)
 
 
@@ -199,8 +201,9 @@ async def test_where_a_store_must_have_a_run_first_and_cannot_nothing_is_done_fo
 
 async def test_a_run_that_such_a_store_has_continues_though_its_plan_cannot_be_written() -> None:
     class Forgetful(First):
-        async def save_round(self, run_id: str, round_: Round) -> None:
-            raise StoreError("the database is away")
+        async def save(self, run_id: str, content: Round | StepRecord) -> None:
+            if isinstance(content, Round):
+                raise StoreError("the database is away")
 
     worker = ScriptedWorker("solo", "done")
     async with AsyncPodium([worker], store=Forgetful(worker)) as podium:

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from podium.core.errors import ConfigError
 from podium.core.run import Run
-from podium.store import NullStore, statistics_in
+from podium.store import RunStore
 from podium.store.sql.run_store import SqlRunStore
 from podium.store.sql.tables import RUNS
 
@@ -26,12 +26,10 @@ async def test_sums_are_by_day_tier_and_owner(store: SqlRunStore, make_run: Make
         replace(make_run(THIRD, steps=2), owner="key_a", tier="mini"),
         make_run("run_0000000000000004", created_at="2026-01-03T00:00:00.000+00:00"),
     )
-    unowned, owned = sorted(
-        await statistics_in(store).daily_totals(**DAY), key=lambda sums: sums.owner
-    )
+    unowned, owned = sorted(await store.statistics.daily_totals(**DAY), key=lambda sums: sums.owner)
     assert (unowned.runs, unowned.tokens, unowned.cost_usd) == (2, 60, 1.0)
     assert (owned.owner, owned.tier, owned.runs, owned.cost_usd) == ("key_a", "mini", 1, 0.5)
-    assert [sums.owner for sums in await statistics_in(store).daily_totals(**DAY, owner="")] == [""]
+    assert [sums.owner for sums in await store.statistics.daily_totals(**DAY, owner="")] == [""]
 
 
 async def test_what_is_unknown_is_counted_and_not_added(
@@ -41,14 +39,14 @@ async def test_what_is_unknown_is_counted_and_not_added(
     step = run.rounds[0].steps[0]
     unknown = replace(step, attempts=(replace(step.attempts[0], cost_usd=None),))
     await store.finish(replace(run, rounds=(replace(run.rounds[0], steps=(unknown,)),)))
-    (sums,) = await statistics_in(store).daily_totals(**DAY)
+    (sums,) = await store.statistics.daily_totals(**DAY)
     assert (sums.cost_usd, sums.unknown_cost, sums.unknown_tokens) == (0.0, 1, 0)
 
 
 async def test_a_run_still_in_progress_is_in_no_sum(store: SqlRunStore, make_run: MakeRun) -> None:
     await store.begin(make_run(FIRST, status="running"))
-    assert await statistics_in(store).daily_totals(**DAY) == []
-    assert await statistics_in(store).list_revisions(**DAY, limit=5) == []
+    assert await store.statistics.daily_totals(**DAY) == []
+    assert await store.statistics.list_revisions(**DAY, limit=5) == []
 
 
 async def test_runs_come_back_whole_and_the_newest_are_marked_first(
@@ -56,7 +54,7 @@ async def test_runs_come_back_whole_and_the_newest_are_marked_first(
 ) -> None:
     later = make_run(SECOND, created_at="2026-01-02T04:00:00.000+00:00")
     await store.finish(make_run(FIRST), later)
-    accounts = statistics_in(store)
+    accounts = store.statistics
     marks = await accounts.list_revisions(**DAY, limit=1)
     assert [mark.id for mark in marks] == [SECOND]
     loaded = await accounts.load([FIRST, SECOND, "run_gone"])
@@ -69,9 +67,9 @@ async def test_a_damaged_run_does_not_cost_the_others(
     await store.finish(make_run(FIRST), make_run(SECOND))
     async with store._transaction() as connection:
         await connection.execute(update(RUNS).where(RUNS.c.id == FIRST).values(document="{"))
-    assert [run.id for run in await statistics_in(store).load([FIRST, SECOND])] == [SECOND]
+    assert [run.id for run in await store.statistics.load([FIRST, SECOND])] == [SECOND]
 
 
 def test_without_a_database_there_is_nothing_to_add_up() -> None:
     with pytest.raises(ConfigError, match="no database for statistics"):
-        statistics_in(NullStore())
+        _ = RunStore().statistics

@@ -64,12 +64,12 @@ async def test_a_run_grows_by_what_is_written_of_it(
     planned = replace(whole.rounds[0], steps=())
     await store.begin(replace(whole, rounds=()))
     assert (await store.load(whole.id)).rounds == ()
-    await store.save_round(whole.id, planned)
+    await store.save(whole.id, planned)
     assert (await store.load(whole.id)).rounds == (planned,)
-    await store.save_step(whole.id, whole.steps[2])
-    await store.save_step(whole.id, whole.steps[0])
+    await store.save(whole.id, whole.steps[2])
+    await store.save(whole.id, whole.steps[0])
     assert [step.index for step in (await store.load(whole.id)).steps] == [0, 2]
-    await store.save_step(whole.id, whole.steps[1])
+    await store.save(whole.id, whole.steps[1])
     assert await store.load(whole.id) == whole
 
 
@@ -78,8 +78,8 @@ async def test_every_write_may_be_repeated(store: RunStore, make_run: Callable[.
     again = replace(run.steps[0], reply="a better reply")
     for _ in range(2):
         await store.begin(run)
-        await store.save_round(run.id, run.rounds[0])
-        await store.save_step(run.id, again)
+        await store.save(run.id, run.rounds[0])
+        await store.save(run.id, again)
     assert [step.reply for step in (await store.load(run.id)).steps] == [
         "a better reply",
         *(step.reply for step in run.steps[1:]),
@@ -107,7 +107,7 @@ async def test_a_finished_run_replaces_all_that_was_written_before(
 async def test_a_step_of_no_run_is_refused(store: RunStore, make_run: Callable[..., Run]) -> None:
     run = make_run()
     with pytest.raises(NotFound, match=run.id):
-        await store.save_step(run.id, run.steps[0])
+        await store.save(run.id, run.steps[0])
 
 
 async def test_a_step_before_its_plan_is_refused(
@@ -116,7 +116,7 @@ async def test_a_step_before_its_plan_is_refused(
     run = make_run()
     await store.begin(replace(run, rounds=()))
     with pytest.raises(StoreError, match="before the plan of its round"):
-        await store.save_step(run.id, run.steps[0])
+        await store.save(run.id, run.steps[0])
 
 
 async def test_each_write_moves_the_runs_clock(place: str, make_run: Callable[..., Run]) -> None:
@@ -126,8 +126,8 @@ async def test_each_write_moves_the_runs_clock(place: str, make_run: Callable[..
     seen = []
     for write in (
         store.begin(replace(run, rounds=())),
-        store.save_round(run.id, run.rounds[0]),
-        store.save_step(run.id, run.steps[0]),
+        store.save(run.id, run.rounds[0]),
+        store.save(run.id, run.steps[0]),
         store.finish(run),
     ):
         await write
@@ -269,9 +269,9 @@ async def test_a_run_in_progress_is_listed_with_what_it_has_used_so_far(
 ) -> None:
     whole = make_run(status="running", answer=None)
     await store.begin(replace(whole, rounds=()))
-    await store.save_round(whole.id, replace(whole.rounds[0], steps=()))
+    await store.save(whole.id, replace(whole.rounds[0], steps=()))
     (planned,) = await store.list()
-    await store.save_step(whole.id, whole.steps[0])
+    await store.save(whole.id, whole.steps[0])
     (begun,) = await store.list()
     assert [(each.steps, each.rounds, each.workers) for each in (planned, begun)] == [
         (0, 1, ()),
@@ -388,7 +388,7 @@ async def test_a_run_that_is_being_performed_is_not_deleted_for_its_age(
     await store.begin(running)
     await store.begin(replace(running, id="run_b"))
     now = at(20)
-    await store.save_step("run_b", running.steps[0])
+    await store.save("run_b", running.steps[0])
     assert await store.delete_before(at(10)) == 1
     assert await ids(store) == ["run_b"]
     await store.close()
@@ -518,8 +518,8 @@ async def test_a_closed_store_refuses_to_be_used_and_not_to_be_closed(
     await store.close()
     for call in (
         store.begin(run),
-        store.save_round(run.id, run.rounds[0]),
-        store.save_step(run.id, run.steps[0]),
+        store.save(run.id, run.rounds[0]),
+        store.save(run.id, run.steps[0]),
         store.finish(run),
         store.load(run.id),
         store.list(),

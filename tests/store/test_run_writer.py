@@ -50,8 +50,8 @@ async def test_usage_of_concurrent_runs_takes_few_transactions(two: Two, make_ru
 
     begun = [as_begun(run) for run in runs]
     await are(begun, *map(store.begin, begun))
-    await are([*map(as_planned, runs)], *(store.save_round(run.id, run.rounds[0]) for run in runs))
-    await are([*runs], *(store.save_step(run.id, run.steps[0]) for run in runs))
+    await are([*map(as_planned, runs)], *(store.save(run.id, run.rounds[0]) for run in runs))
+    await are([*runs], *(store.save(run.id, run.steps[0]) for run in runs))
 
 
 async def test_a_run_that_another_took_over_costs_no_other_its_step(
@@ -63,7 +63,7 @@ async def test_a_run_that_another_took_over_costs_no_other_its_step(
     clock.second = 11
     await other.claim(runs[1].id, this_process(), takeover=True)
     results = await asyncio.gather(
-        *(store.save_step(run.id, run.steps[0]) for run in runs), return_exceptions=True
+        *(store.save(run.id, run.steps[0]) for run in runs), return_exceptions=True
     )
     assert [type(each) for each in results] == [type(None), RunTakenOver, type(None)]
     assert [len((await other.load(run.id)).steps) for run in runs] == [1, 0, 1]
@@ -86,8 +86,8 @@ async def test_a_step_without_its_round_affects_no_other_plan(two: Two, make_run
     runs = ended(make_run, 2)
     await asyncio.gather(*(store.begin(as_begun(run)) for run in runs))
     results = await asyncio.gather(
-        store.save_step(runs[0].id, runs[0].steps[0]),
-        store.save_round(runs[1].id, runs[1].rounds[0]),
+        store.save(runs[0].id, runs[0].steps[0]),
+        store.save(runs[1].id, runs[1].rounds[0]),
         return_exceptions=True,
     )
     assert [type(each) for each in results] == [StoreError, type(None)]
@@ -105,9 +105,9 @@ async def test_only_where_a_step_is_done_it_was_worth_while_to_take_a_run_over(
         await other.claim(run.id, ELSEWHERE, takeover=True)
     failed = replace(runs[0].steps[0], status="failed", reply="", error="no")
     await asyncio.gather(
-        other.save_step(runs[0].id, failed),
-        other.save_step(runs[1].id, runs[1].steps[0]),
-        other.save_round(runs[2].id, runs[2].rounds[0]),
+        other.save(runs[0].id, failed),
+        other.save(runs[1].id, runs[1].steps[0]),
+        other.save(runs[2].id, runs[2].rounds[0]),
     )
     clock.second = 30
     found = {each.id: each.takeovers for each in await store.list_abandoned(9)}

@@ -22,7 +22,7 @@ from podium.server.dialects.request import Dialect
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, open_service
-from podium.store import NullStore, RunStore
+from podium.store import RunStore
 from support.plain_dialect import PlainDialect
 
 PLAIN = "/v1/chat/completions"
@@ -61,7 +61,7 @@ def application(
     store too."""
 
     async def opening(stack: AsyncExitStack) -> Service:
-        buffered = BufferedRunStore(store or NullStore(), shared=shared)
+        buffered = BufferedRunStore(store or RunStore(), shared=shared)
         stack.push_async_callback(buffered.close)
         podium = AsyncPodium(
             workers,

@@ -22,10 +22,10 @@ from podium.core.run import Run
 from podium.core.worker import Worker
 from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
-from podium.server.operation.startup import DIALECTS
+from podium.server.access.keys import make_key
+from podium.server.startup import DIALECTS
 from podium.server.service import Service
-from podium.store import keys_in, open_store
+from podium.store import open_store
 from podium.store.base import RunStore
 from podium.store.keys import Rules
 from podium.workers import ScriptedWorker
@@ -92,9 +92,9 @@ class Site:
         for run in begun:
             await elsewhere.begin(run)
             for round_ in run.rounds:
-                await elsewhere.save_round(run.id, round_)
+                await elsewhere.save(run.id, round_)
                 for step in round_.steps:
-                    await elsewhere.save_step(run.id, step)
+                    await elsewhere.save(run.id, step)
         await elsewhere.close()
 
     async def ask(self, question: str, model: str = "podium-ultra", **podium: object) -> str:
@@ -126,10 +126,8 @@ async def site_over(
         access, token = None, ""
         if keys:
             made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
-            await keys_in(store).add(made.key)
-            access = KeyAuthenticator(
-                keys_in(store), Pool(tuple(worker.profile for worker in workers))
-            )
+            await store.keys.add(made.key)
+            access = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
             stack.push_async_callback(access.close)
             token = made.token
         app = application(

@@ -14,8 +14,8 @@ from podium.core.errors import ConfigError
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Tool, assistant, system, user
 from podium.core.run import GuardrailCheck, Run
 from podium.core.task import JudgedRun
-from podium.server.access.tokens import make_key
-from podium.store import Feedback, RunStore, correction_task, feedback_in, keys_in, open_store
+from podium.server.access.keys import make_key
+from podium.store import Feedback, RunStore, correction_task, open_store
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord, read_records, save_suite
 from podium.train import run_data as use
@@ -34,7 +34,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RunStore]:
 async def judge(store: RunStore, run: Run, score: float = 1.0, **more: Any) -> None:
     await store.finish(run)
     given = Feedback(run_id=run.id, score=score, given_at=NOON, **more)
-    await feedback_in(store).save(given)
+    await store.feedback.save(given)
 
 
 async def found_in(store: RunStore) -> tuple[list[JudgedRun], Counter[str]]:
@@ -75,8 +75,8 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
         }.items()
     }
     for key in keys.values():
-        await keys_in(store).add(key)
-    await keys_in(store).revoke(keys["closed"].id)
+        await store.keys.add(key)
+    await store.keys.revoke(keys["closed"].id)
     for number, owner in enumerate([*(key.id for key in keys.values()), "key_unknown"]):
         await judge(store, kept_run(number, owner=owner))
     found, left_out = await found_in(store)
@@ -89,10 +89,10 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
 
 async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) -> None:
     key = make_key("Ada", Rules()).key
-    await keys_in(store).add(key)
+    await store.keys.add(key)
     await judge(store, kept_run(owner=key.id))
     for allowed in (False, True):
-        await keys_in(store).change(replace(key, rules=Rules(training=allowed)))
+        await store.keys.change(replace(key, rules=Rules(training=allowed)))
         found, left_out = await found_in(store)
         assert (len(found), left_out[use.KEPT_OUT]) == (int(allowed), int(not allowed))
 

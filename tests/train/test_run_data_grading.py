@@ -8,8 +8,8 @@ import pytest
 
 from podium.core.pool import WorkerProfile
 from podium.core.request import assistant, system, user
-from podium.server.access.tokens import make_key
-from podium.store import Feedback, RunStore, feedback_in, keys_in, open_store
+from podium.server.access.keys import make_key
+from podium.store import Feedback, RunStore, open_store
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord
 from podium.train import run_data as grading
@@ -39,7 +39,7 @@ def judge(*replies: str) -> ScriptedWorker:
 
 
 async def scores(store: RunStore) -> dict[str, tuple[float, str]]:
-    given = await feedback_in(store).page()
+    given = await store.feedback.page()
     return {each.run_id: (each.score, each.grader) for each in given}
 
 
@@ -51,7 +51,7 @@ async def test_runs_are_graded_by_the_task_that_asks_the_same(store: RunStore) -
         kept_run(0).id: (1.0, "exact"),
         kept_run(1).id: (0.0, "exact"),
     }
-    given = await feedback_in(store).get(kept_run(1).id)
+    given = await store.feedback.get(kept_run(1).id)
     assert given is not None
     assert json.loads(given.task) == task(1, "No.").to_json()
 
@@ -67,7 +67,7 @@ async def test_a_question_longer_than_a_summary_is_still_known(store: RunStore) 
 async def test_what_was_judged_is_not_graded_again_unless_a_grader_did_it(store: RunStore) -> None:
     await store.finish(*(kept_run(number) for number in range(2)))
     said = Feedback(run_id=kept_run(0).id, score=0.5, given_at=NOON)
-    await feedback_in(store).save(said)
+    await store.feedback.save(said)
     both = [task(0, "Answer 0."), task(1, "No.")]
     await grade_runs(store, TaskGrader(both), limit=9)
     again = await grade_runs(store, TaskGrader(both), limit=9)
@@ -92,7 +92,7 @@ async def test_a_judge_is_shown_nothing_that_is_kept_from_it_or_from_training(
         )
     )
     for key in (closed, wary):
-        await keys_in(store).add(key)
+        await store.keys.add(key)
     await store.finish(
         kept_run(0, owner=closed.id),
         kept_run(1, owner=wary.id),

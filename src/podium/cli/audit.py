@@ -26,7 +26,6 @@ from podium.cli.output import (
 from podium.cli.session import Result, run_with_store
 from podium.core.errors import UsageError
 from podium.core.run import timestamp
-from podium.store import audit_in
 from podium.store.audit import GENESIS_DIGEST, AuditEntry
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def _line(entry: AuditEntry) -> str:
 
 
 def _with_log(config: Path | None, work: Callable[[AuditLog], Awaitable[Result]]) -> Result:
-    return run_with_store(config, lambda store: work(audit_in(store)), to_read=True)
+    return run_with_store(config, lambda store: work(store.audit), to_read=True)
 
 
 def _parse_time(text: str) -> str:

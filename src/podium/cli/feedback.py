@@ -23,7 +23,7 @@ from podium.config import Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.core.errors import UsageError
 from podium.core.run import Run, timestamp
-from podium.store import Feedback, RunFilter, RunStore, audit_in, correction_task, feedback_in
+from podium.store import Feedback, RunFilter, RunStore, correction_task
 from podium.store.audit import AuditAction, local_event
 from podium.store.base import MAX_ANSWER, MAX_COMMENT
 from podium.workers import Http
@@ -94,7 +94,7 @@ def feedback(
 
     async def apply(store: RunStore) -> tuple[str, Feedback | None]:
         run = await store.load(run_id)
-        kept = feedback_in(store)
+        kept = store.feedback
         if withdraw:
             if await kept.get(run.id) is not None:
                 await _audit("feedback withdrawn", run, store)
@@ -125,7 +125,7 @@ def feedback(
 async def _audit(action: AuditAction, run: Run, store: RunStore) -> None:
     """Record a change to the feedback on a run that belongs to a key."""
     if run.owner:
-        await audit_in(store).add(local_event(action, run.id, {"owner": run.owner}))
+        await store.audit.add(local_event(action, run.id, {"owner": run.owner}))
 
 
 def grade(

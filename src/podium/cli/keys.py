@@ -32,7 +32,7 @@ from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier
 from podium.server.access.keys import KeyInfo, KeyManager, to_document
-from podium.store import RunStore, audit_in, keys_in
+from podium.store import RunStore
 from podium.store.audit import AuditAction, AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
@@ -292,9 +292,9 @@ def _with_manager(
 
     async def manage(store: RunStore) -> Result:
         async def record(action: AuditAction, key_id: str, details: AuditDetails) -> None:
-            await audit_in(store).add(local_event(action, key_id, details))
+            await store.audit.add(local_event(action, key_id, details))
 
-        return await work(KeyManager(keys_in(store), record))
+        return await work(KeyManager(store.keys, record))
 
     return run_with_store(config, manage, to_read=to_read)
 

@@ -56,8 +56,6 @@ from podium.store import (
     RunFilter,
     RunStore,
     RunSummary,
-    audit_in,
-    feedback_in,
 )
 from podium.store.audit import local_event
 
@@ -308,14 +306,14 @@ async def _delete(store: RunStore, named: str) -> str:
     try:
         run = await store.load(named)
     except StoreError:  # it cannot be read, but it can be deleted by its whole id
-        await audit_in(store).add(local_event("run deleted", named))
+        await store.audit.add(local_event("run deleted", named))
         await store.delete(named)
         return named
     if await store.is_claimed(run.id):
         raise UsageError(
             f"{run.id} is still being performed by process {run.process}; stop it, or wait"
         )
-    await audit_in(store).add(local_event("run deleted", run.id, {"owner": run.owner}))
+    await store.audit.add(local_event("run deleted", run.id, {"owner": run.owner}))
     await store.delete(run.id)
     return run.id
 
@@ -345,7 +343,7 @@ async def _load_details(store: RunStore, run_id: str) -> tuple[Run, bool, Feedba
     """Return the run, whether a process is working on it, and its feedback."""
     run = await store.load(run_id)
     is_claimed = run.status == "running" and await store.is_claimed(run.id)
-    return run, is_claimed, await feedback_in(store).get(run.id)
+    return run, is_claimed, await store.feedback.get(run.id)
 
 
 def _resume_command(run_id: str, config: Path | None) -> str:

@@ -14,7 +14,7 @@ from podium.cli.output import ExitCode, echo_error
 from podium.cli.session import NO_API_KEY
 from podium.config import Settings
 from podium.core.errors import UsageError
-from podium.store import keys_in, open_store
+from podium.store import open_store
 
 if TYPE_CHECKING:
     from podium.server.operation.startup import ServeOptions
@@ -110,6 +110,6 @@ async def _has_keys(settings: Settings) -> bool:
     """True if there is a key that is neither revoked nor expired."""
     store = await open_store(settings.store.url or settings.store.path)
     try:
-        return any(key.state == "active" for key in await keys_in(store).keys())
+        return any(key.state == "active" for key in await store.keys.keys())
     finally:
         await store.close()

@@ -64,7 +64,7 @@ from podium.core.events import (
 from podium.core.request import Message
 from podium.core.run import Run
 from podium.engine.guardrails.redaction import restore_events
-from podium.store import NullStore, RunStore, open_store
+from podium.store import RunStore, open_store
 
 Result = TypeVar("Result")
 
@@ -276,7 +276,7 @@ class Session:
 
     def _resume_command(self, run: Run) -> str | None:
         """Return the command that resumes a run; None where runs are not stored."""
-        if isinstance(self.store, NullStore):
+        if type(self.store) is RunStore:  # it stores nothing
             return None
         options: dict[str, object] = {"--pool": self._pool.pool, "--config": self._pool.config}
         conductor = self._pool.conductor
@@ -307,13 +307,13 @@ class Session:
     async def _open_store(self) -> RunStore:
         """Open the store, or none where it fails: an answer is worth more than its record."""
         if not self._store_runs:
-            return NullStore()
+            return RunStore()
         try:
             store = self.settings.store
             return await open_store(store.url or store.path, lease_seconds=store.lease_seconds)
         except StoreError as error:
             echo_error(f"this run will not be stored: {error}")
-            return NullStore()
+            return RunStore()
 
     async def _close(self) -> None:
         async with AsyncExitStack() as stack:  # if closing one fails, the other is still closed

@@ -15,7 +15,7 @@ from podium.cli.output import echo, echo_json, pluralize
 from podium.cli.session import run_with_store
 from podium.conductors.prompt import Length, Prompt
 from podium.core.errors import UsageError
-from podium.store import RunStore, audit_in
+from podium.store import RunStore
 from podium.store.audit import local_event
 
 if TYPE_CHECKING:  # it loads the graders, and help must be quick
@@ -83,7 +83,7 @@ def write_training_data(
 
 
 async def _audit(store: RunStore, written: Mapping[str, int]) -> None:
-    await audit_in(store).add(local_event("training data written", details=dict(written)))
+    await store.audit.add(local_event("training data written", details=dict(written)))
 
 
 def _describe_empty(

@@ -55,7 +55,6 @@ from podium.store import (
     HEARTBEATS_PER_LEASE,
     LEASE_SECONDS,
     Heartbeat,
-    NullStore,
     RunStore,
     open_store,
 )
@@ -533,7 +532,7 @@ class AsyncPodium:
         where = self._store
         if where is None:
             if settings is None:
-                return NullStore()
+                return RunStore()
             where = settings.store.url or settings.store.path
         elif not isinstance(where, str | Path):
             return where  # the caller closes it

@@ -10,10 +10,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
-from podium.core.errors import NotFound
+from podium.core.errors import ConfigError, NotFound
 from podium.core.run import Round, Run, RunStatus, StepRecord, Tier
+
+if TYPE_CHECKING:  # these load SQLAlchemy
+    from podium.store.sql.chats import ChatStore
+    from podium.store.sql.keys import KeyStore
+    from podium.store.sql.queries import RunStatistics
+    from podium.store.sql.records import (
+        AuditLog,
+        DisabledWorkerStore,
+        FeedbackStore,
+        IdempotencyStore,
+    )
 
 LAST: Final = "last"
 """Names the newest run wherever an id is expected."""
@@ -92,35 +103,58 @@ class AbandonedRun:
     takeovers: int
 
 
-@runtime_checkable
-class RunStore(Protocol):
-    """Stores runs.
+_PARTS: Final = {
+    "audit": "an audit log",
+    "chats": "conversations",
+    "disabled_workers": "disabled workers",
+    "feedback": "feedback",
+    "idempotency": "idempotency keys",
+    "keys": "API keys",
+    "statistics": "statistics of runs",
+}
+"""What a store with a database holds beside the runs."""
+
+
+class RunStore:
+    """Stores runs. This base class stores nothing; its other parts raise `ConfigError`.
 
     Methods raise `StoreError` when the store fails. Those that write to a run begun or claimed
-    here raise `RunTakenOver` when another process has claimed it since.
+    here raise `RunTakenOver` when another process has claimed it since. `writes_first`: a run must
+    be written before its first call.
     """
+
+    audit: AuditLog
+    chats: ChatStore
+    disabled_workers: DisabledWorkerStore
+    feedback: FeedbackStore
+    idempotency: IdempotencyStore
+    keys: KeyStore
+    statistics: RunStatistics
+    writes_first = False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _PARTS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise ConfigError(
+                f"no database for {_PARTS[name]}: runs are not stored; name one under [store] in "
+                f"podium.toml"
+            )
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has; raises
         `RunTakenOver` if it is new here and another process began it."""
-        ...
 
-    async def save_round(self, run_id: str, round_: Round) -> None:
-        """Write a planned round, without its steps."""
-        ...
-
-    async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Write a finished step; its round must have been written before."""
-        ...
+    async def save(self, run_id: str, content: Round | StepRecord) -> None:
+        """Write a planned round without its steps, or a finished step of a round written before."""
 
     async def finish(self, *runs: Run) -> None:
         """Write ended runs in one transaction, replacing all that was written of them."""
-        ...
 
     async def save_until(self, run: Run, until: str) -> None:
         """Write a run, as `finish` does, that may be deleted after `until` unless it is written
         otherwise before."""
-        ...
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Claim a run for a process and return it as it was; its status becomes running.
@@ -128,31 +162,30 @@ class RunStore(Protocol):
         The run is named as for `load`. Raises `Conflict` if a live process performs it or claims it
         at the same moment. A `takeover` is counted on the run.
         """
-        ...
+        raise _not_stored(run_id)
 
     async def release_claim(self, run: Run) -> None:
         """Restore a run that was claimed here and has not begun again."""
-        ...
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Renew the leases of these runs; return those that another process has claimed."""
-        ...
+        return ()
 
     async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         """List runs whose process died in the last `RECENT_HOURS`, oldest heartbeat first, without
         those that expire."""
-        ...
+        return ()
 
     async def is_claimed(self, run_id: str) -> bool:
         """True if a live process, this or another, performs the run with that full id."""
-        ...
+        return False
 
     async def load(self, run_id: str) -> Run:
         """Load a run by its id, the beginning of it (`run_` may be left out), or `last`.
 
         Raises `NotFound`, and `UsageError` if several ids begin so.
         """
-        ...
+        raise _not_stored(run_id)
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
@@ -161,86 +194,22 @@ class RunStore(Protocol):
 
         `before` names the last run of the page before, as for `load` and among the filter's owner.
         """
-        ...
-
-    async def delete(self, run_id: str) -> None:
-        """Delete a run by its full id; raises `NotFound`."""
-        ...
-
-    async def delete_before(self, moment: str) -> int:
-        """Delete runs created before the timestamp, except those still running; return how many."""
-        ...
-
-    async def delete_expired(self) -> int:
-        """Delete expired runs, except those still running; return how many."""
-        ...
-
-    async def close(self) -> None:
-        """Close the store. It cannot be used afterwards."""
-        ...
-
-
-class NullStore:
-    """Stores nothing."""
-
-    async def begin(self, run: Run) -> None:
-        """Do nothing."""
-
-    async def save_round(self, run_id: str, round_: Round) -> None:
-        """Do nothing."""
-
-    async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Do nothing."""
-
-    async def finish(self, *runs: Run) -> None:
-        """Do nothing."""
-
-    async def save_until(self, run: Run, until: str) -> None:
-        """Do nothing."""
-
-    async def release_claim(self, run: Run) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
-        """Raise `NotFound`."""
-        raise _not_stored(run_id)
-
-    async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Return nothing."""
-        return ()
-
-    async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
-        """Return nothing."""
-        return ()
-
-    async def is_claimed(self, run_id: str) -> bool:
-        """Return False."""
-        return False
-
-    async def load(self, run_id: str) -> Run:
-        """Raise `NotFound`."""
-        raise _not_stored(run_id)
-
-    async def list(
-        self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
-    ) -> RunList:
-        """Return nothing."""
         return []
 
     async def delete(self, run_id: str) -> None:
-        """Raise `NotFound`."""
+        """Delete a run by its full id; raises `NotFound`."""
         raise _not_stored(run_id)
 
     async def delete_before(self, moment: str) -> int:
-        """Return 0."""
+        """Delete runs created before the timestamp, except those still running; return how many."""
         return 0
 
     async def delete_expired(self) -> int:
-        """Return 0."""
+        """Delete expired runs, except those still running; return how many."""
         return 0
+
+    async def close(self) -> None:
+        """Close the store. It cannot be used afterwards."""
 
 
 def _not_stored(run_id: str) -> NotFound:

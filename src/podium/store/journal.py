@@ -137,9 +137,9 @@ class Journal:
                 await self._store.begin(run)
                 self._begun = True
             case RoundPlanned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
-                await self._store.save_round(run_id, round_)
+                await self._store.save(run_id, round_)
             case StepDone(run_id=run_id, step=step) | StepProgress(run_id=run_id, step=step):
-                await self._store.save_step(run_id, step)
+                await self._store.save(run_id, step)
             case RunDone(run=run):
                 await self._store.finish(run)
                 self.error = None
@@ -242,7 +242,6 @@ async def journal_events(
 
     is_over = has_begun = False
     journal = Journal(store, on_lost=stop, run_id=claimed.id if claimed is not None else None)
-    writes_first = getattr(store, "writes_first", False)  # a store may be anyone's
 
     def emit_both(event: Event) -> None:
         nonlocal emit, has_begun
@@ -269,7 +268,7 @@ async def journal_events(
         with heartbeat.of(journal):
             try:
                 try:
-                    yield RunSink(emit_both, persist if writes_first else None)
+                    yield RunSink(emit_both, persist if store.writes_first else None)
                 finally:
                     is_over = True
                     await _finish(end())

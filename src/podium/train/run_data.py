@@ -25,7 +25,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.run import Run, timestamp
 from podium.core.task import Grader, JudgedRun, Outcome, worker_outcome
 from podium.core.worker import Worker
-from podium.store import Feedback, RunFilter, RunStore, feedback_in, keys_in
+from podium.store import Feedback, RunFilter, RunStore
 from podium.store.base import SUMMARY_CHARACTERS
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord
@@ -64,7 +64,7 @@ NO_PLAN: Final = "planned more than once, or over workers that are not in the po
 async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[JudgedRun]:
     """Yield the judged runs that may be used; count the others in `left_out` by reason."""
     rules = await rules_by_key(store)
-    feedback = feedback_in(store)
+    feedback = store.feedback
     after = ""
     while page := await feedback.page(after):
         after = page[-1].run_id
@@ -92,7 +92,7 @@ async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[
 
 async def rules_by_key(store: RunStore) -> dict[str, Rules]:
     """Return the rules of every key, revoked ones included."""
-    return {key.id: key.rules for key in await keys_in(store).keys()}
+    return {key.id: key.rules for key in await store.keys.keys()}
 
 
 def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
@@ -373,7 +373,7 @@ async def _runs_to_grade(
 ) -> AsyncIterator[tuple[Run, GradingTask]]:
     """Yield the runs to grade, the newest first, each with its grading task."""
     rules = await rules_by_key(store)
-    feedback = feedback_in(store)
+    feedback = store.feedback
     before: str | None = None
     while page := await store.list(wanted, limit=LISTED_AT_ONCE, before=before):
         before = page[-1].id
@@ -421,7 +421,7 @@ async def _grade(
         graded.left_out[NOT_GRADED] += 1
         graded.problem = str(error)
         return
-    await feedback_in(store).save(
+    await store.feedback.save(
         Feedback(
             run_id=run.id,
             score=float(is_right),

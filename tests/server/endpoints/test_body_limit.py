@@ -12,7 +12,7 @@ from podium.server.access import KeyAuthenticator
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.endpoints import http as exchange
-from podium.store import keys_in, open_store
+from podium.store import open_store
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
@@ -66,7 +66,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.M
 async def test_a_body_within_the_limit_is_read_and_a_key_asked_for(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "podium.db")
     pool = Pool((WorkerProfile(name="solo"),))
-    access = KeyAuthenticator(keys_in(store), pool)
+    access = KeyAuthenticator(store.keys, pool)
     app = application([ScriptedWorker("solo", "yes")], store=store, access=access)
     async with serving(app) as served:
         judged = await served.client.post("/v1/runs/run_1/feedback", json={"score": 1})

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from podium.server.access.tokens import make_key
-from podium.store import keys_in
+from podium.server.access.keys import make_key
 from podium.store.keys import Rules
 from support.site import Site, site_over
 
@@ -32,7 +31,7 @@ async def found(client: httpx.AsyncClient, text: str) -> list[str]:
 
 async def other_key(site: Site) -> str:
     made = make_key("Bob", Rules())
-    await keys_in(site.store).add(made.key)
+    await site.store.keys.add(made.key)
     return made.token
 
 

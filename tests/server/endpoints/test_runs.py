@@ -18,9 +18,9 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.run import Run, new_run_id, timestamp
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.server.records import broadcast, maintenance
-from podium.store import keys_in, open_store
+from podium.store import open_store
 from podium.store.keys import Rules, Scope
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, Served, application, serving
@@ -278,9 +278,9 @@ async def test_a_run_of_another_key_is_not_found(tmp_path: Path) -> None:
     theirs = await running(tmp_path, "another-machine:1", owner="key_theirs")
     store = await open_store(tmp_path / "runs.db")
     made = make_key("ada", Rules(scopes=frozenset({"ask", "runs:read", "runs:delete"})))
-    await keys_in(store).add(made.key)
+    await store.keys.add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    access = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
+    access = KeyAuthenticator(store.keys, Pool((worker.profile,)))
     headers = {"authorization": f"Bearer {made.token}"}
     unknown = new_run_id()
     async with serving(application([worker], store=store, access=access)) as served:
@@ -339,9 +339,9 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
     }
     keys = {name: make_key(name, Rules(scopes=frozenset(each))) for name, each in scopes.items()}
     for made in keys.values():
-        await keys_in(store).add(made.key)
+        await store.keys.add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    access = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
+    access = KeyAuthenticator(store.keys, Pool((worker.profile,)))
     async with serving(application([worker], store=store, access=access)) as served:
 
         async def ask(name: str, method: str, path: str, **more: Any) -> Any:

@@ -19,9 +19,9 @@ from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, timestamp
 from podium.core.workflow import Step, Workflow
-from podium.server.access.tokens import make_key
-from podium.server.operation.startup import ServeOptions, create_application, is_public
-from podium.store import audit_in, keys_in, open_store
+from podium.server.access.keys import make_key
+from podium.server.startup import ServeOptions, create_application, is_public
+from podium.store import open_store
 from podium.store.keys import Rules
 from support.routed_pool import WORKERS, routed
 from support.serve_process import SlowUpstream, podium_serve_over
@@ -141,7 +141,7 @@ async def test_several_processes_answer_on_one_port_and_share_the_runs(tmp_path:
 async def test_a_session_is_valid_in_all_processes(tmp_path: Path) -> None:
     made = make_key("Ada", Rules())
     store = await open_store(tmp_path / "runs.db")
-    await keys_in(store).add(made.key)
+    await store.keys.add(made.key)
     await store.close()
     async with podium_serve(tmp_path, "--workers", "2", "--keys") as serving:
         async with httpx.AsyncClient(base_url=serving.address, timeout=30) as client:
@@ -284,5 +284,5 @@ async def test_a_router_that_does_not_fit_keeps_the_server_from_starting(routed:
         async with app.router.lifespan_context(app):
             pass
     store = await open_store(routed / "runs.db")
-    assert await audit_in(store).entries() == []  # nothing of a start that there was not
+    assert await store.audit.entries() == []  # nothing of a start that there was not
     await store.close()

@@ -22,8 +22,8 @@ from podium.core.run import Run, new_run_id, timestamp
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
-from podium.server.access.tokens import make_key
-from podium.store import RunFilter, keys_in
+from podium.server.access.keys import make_key
+from podium.store import RunFilter
 from podium.store.keys import Rules
 from support.browsing import SHIFTS, sign_in
 from support.paced import Paced
@@ -841,7 +841,7 @@ async def test_a_link_is_read_with_another_key_until_it_is_revoked(
     watched.allow("401 (Unauthorized)", "404 (Not Found)")
     site = site_with_keys
     made = make_key("Bob", Rules())
-    await keys_in(site.store).add(made.key)
+    await site.store.keys.add(made.key)
     await page.goto(site.address)
     await sign_in(page, site.token)
     await say(page, "Why is the sky blue?")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podium.core.run import timestamp
-from podium.store import Feedback, feedback_in
+from podium.store import Feedback
 from support.runs_on_record import kept_run
 from support.site import Site
 
@@ -19,7 +19,7 @@ def thumb(page: Page, name: str, pressed: bool) -> Locator:
 
 
 async def scores(site: Site, run_id: str) -> list[float]:
-    given = await feedback_in(site.store).page()
+    given = await site.store.feedback.page()
     return [each.score for each in given if each.run_id == run_id and not each.grader]
 
 
@@ -50,7 +50,7 @@ async def test_what_a_grader_thinks_is_reported_and_presses_no_thumb(
     run = kept_run()
     await site.keep(run)
     graded = Feedback(run_id=run.id, score=1.0, given_at=timestamp(), grader="exact")
-    await feedback_in(site.store).save(graded)
+    await site.store.feedback.save(graded)
     await page.goto(site.url(f"/runs/{run.id}"))
     await page.get_by_text("Graded 1 by exact.").wait_for()
     assert await page.get_by_role("button", name=" answer", pressed=True).count() == 0

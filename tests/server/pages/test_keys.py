@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from podium.server.access.tokens import make_key
-from podium.store import keys_in
+from podium.server.access.keys import make_key
 from podium.store.keys import Allowance, Rules
 from support.browsing import sign_in
 from support.site import Site
@@ -62,7 +61,7 @@ async def test_bars_show_what_is_used_of_a_cap(site_with_keys: Site, page: Page)
     site, admin = site_with_keys, site_with_keys.token
     rules = Rules(per_day=Allowance(tokens=1_000_000), per_month=Allowance(tokens=1_000))
     made = make_key("capped", rules)
-    await keys_in(site.store).add(made.key)
+    await site.store.keys.add(made.key)
     site.token = made.token
     await site.ask("Why is the sky blue?")
     site.token = admin
@@ -79,7 +78,7 @@ async def test_a_key_is_changed_and_what_is_refused_is_reported_in_the_dialog(
 ) -> None:
     watched.allow("400")
     site = site_with_keys
-    await keys_in(site.store).add(make_key("laptop", Rules(tokens_per_minute=9_000)).key)
+    await site.store.keys.add(make_key("laptop", Rules(tokens_per_minute=9_000)).key)
     await open_keys(page, site)
     await page.get_by_role("button", name="Edit laptop").click()
     dialog = page.get_by_role("dialog")
@@ -101,14 +100,14 @@ async def test_a_revoked_key_is_refused_and_the_last_administrator_stays(
     watched.allow("409")
     site = site_with_keys
     made = make_key("laptop", Rules())
-    await keys_in(site.store).add(made.key)
+    await site.store.keys.add(made.key)
     await open_keys(page, site)
     await page.get_by_role("button", name="Revoke laptop").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await page.get_by_text("Revoked and expired keys (1)").click()
     ended = page.get_by_role("region", name="Revoked and expired keys")
     await expect(ended.get_by_role("row", name="laptop")).to_contain_text("revoked")
-    found = await keys_in(site.store).key(made.key.id)
+    found = await site.store.keys.key(made.key.id)
     assert found is not None
     assert found.state == "revoked"
     await page.get_by_role("button", name="Revoke Ada").click()
@@ -124,7 +123,7 @@ async def test_any_other_key_sees_itself_and_cannot_manage(
 ) -> None:
     site = site_with_keys
     made = make_key("laptop", Rules())
-    await keys_in(site.store).add(made.key)
+    await site.store.keys.add(made.key)
     await page.goto(site.url("/keys"))
     await sign_in(page, made.token)
     await expect(page.get_by_role("row", name="laptop")).to_be_visible()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from podium.server.access.tokens import make_key
-from podium.store import keys_in
+from podium.server.access.keys import make_key
 from podium.store.keys import Rules
 from support.browsing import sign_in
 from support.runs_on_record import kept_run, round_of, step_record
@@ -352,7 +351,7 @@ async def test_a_key_without_runs_shows_that_it_has_none(
 ) -> None:
     watched.allow("401")
     reader = make_key("Reader", Rules(scopes=frozenset({"runs:read"})))
-    await keys_in(site_with_keys.store).add(reader.key)
+    await site_with_keys.store.keys.add(reader.key)
     await site_with_keys.ask("Why?")
     await page.goto(site_with_keys.url("/runs"))
     await sign_in(page, reader.token)
@@ -384,7 +383,7 @@ async def test_every_key_that_may_be_looked_for_is_offered_by_its_name(
 ) -> None:
     watched.allow("401")
     bob = make_key("Bob", Rules())
-    await keys_in(site_with_keys.store).add(bob.key)
+    await site_with_keys.store.keys.add(bob.key)
     runs = [kept_run(0, owner=bob.key.id), *(kept_run(number) for number in range(1, 60))]
     await site_with_keys.store.finish(*runs)
     await page.goto(site_with_keys.url("/runs"))

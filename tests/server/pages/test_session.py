@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from podium.server.access.tokens import make_key
-from podium.store import keys_in
+from podium.server.access.keys import make_key
 from podium.store.keys import Rules
 from support.browsing import sign_in
 from support.site import Site
@@ -171,7 +170,7 @@ async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
 ) -> None:
     watched.allow("401")
     asking = make_key("Asker", Rules(scopes=frozenset({"ask"})))
-    await keys_in(site_with_keys.store).add(asking.key)
+    await site_with_keys.store.keys.add(asking.key)
     await page.goto(site_with_keys.address)
     await sign_in(page, asking.token)
     await page.get_by_role("banner").get_by_text("Asker", exact=True).wait_for()
@@ -183,7 +182,7 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
 ) -> None:
     watched.allow("401")
     reader = make_key("Reader", Rules(scopes=frozenset({"ask", "runs:read"})))
-    await keys_in(site_with_keys.store).add(reader.key)
+    await site_with_keys.store.keys.add(reader.key)
     await page.goto(site_with_keys.address)
     await sign_in(page, reader.token)
     plan = page.get_by_title("This API key may not see plans.")
@@ -207,8 +206,8 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
 async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:
     async with httpx.AsyncClient(base_url=site_with_keys.address) as client:
         await client.post("/session", json={"key": site_with_keys.token})
-        (key,) = await keys_in(site_with_keys.store).keys()
-        await keys_in(site_with_keys.store).revoke(key.id)
+        (key,) = await site_with_keys.store.keys.keys()
+        await site_with_keys.store.keys.revoke(key.id)
         site_with_keys.service.access.refresh(key.id)
         assert (await client.get("/v1/runs")).status_code == 401
 

@@ -11,8 +11,7 @@ import pytest
 from podium.core.request import Price
 from podium.core.run import Run, Tier, timestamp
 from podium.core.workflow import Step
-from podium.server.access.tokens import make_key
-from podium.store import keys_in
+from podium.server.access.keys import make_key
 from podium.store.keys import Allowance, KeyUsage, Rules
 from podium.workers import ScriptedWorker
 from support.browsing import content, sign_in
@@ -124,7 +123,7 @@ async def test_a_range_that_cannot_be_is_reported_with_the_reason(
 async def test_keys_have_names_and_what_runs_do_not_tell_has_a_line(
     site_with_keys: Site, page: Page
 ) -> None:
-    keys = keys_in(site_with_keys.store)
+    keys = site_with_keys.store.keys
     made = make_key("<b>Bob</b>", Rules())
     await keys.add(made.key)
     day = "2026-03-04"
@@ -214,9 +213,9 @@ async def test_the_month_is_forecast_from_the_days_before(on_a_page: Page) -> No
 
 async def test_caps_are_bars_and_the_best_worker_alone_is_compared(site: Site, page: Page) -> None:
     made = make_key("laptop", Rules(per_month=Allowance(usd=2.0)))
-    await keys_in(site.store).add(made.key)
+    await site.store.keys.add(made.key)
     used = KeyUsage(key_id=made.key.id, day=timestamp()[:10], model="podium", cost_usd=0.5)
-    await keys_in(site.store).quotas.record([used])
+    await site.store.keys.quotas.record([used])
     run = spent(1, 0.001, created_at=timestamp())
     await site.store.finish(replace(run, answer=run.steps[-1].reply))
     await page.goto(site.url("/spend"))

@@ -16,7 +16,7 @@ from podium.server.records import buffered_store as keeping
 from podium.server.records import buffered_store as owed
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
-from podium.store import AbandonedRun, NullStore, open_store
+from podium.store import AbandonedRun, RunStore, open_store
 
 WORKFLOW = Workflow((Step("solo", "answer"),))
 STEP = StepRecord(0, 0, "solo", "answer", (), "done", "yes", None, 0.0, 1.0)
@@ -37,7 +37,7 @@ def ended(id_: str = "run_1") -> Run:
     return replace(a_run(id_), status="answered", answer="yes")
 
 
-class Written(NullStore):
+class Written(RunStore):
     """Remembers what it was given; `finish` waits for the gate and may fail."""
 
     def __init__(self) -> None:
@@ -49,11 +49,8 @@ class Written(NullStore):
     async def begin(self, run: Run) -> None:
         self.writes.append(("begin", run.id))
 
-    async def save_round(self, run_id: str, round_: Round) -> None:
-        self.writes.append(("plan", run_id))
-
-    async def save_step(self, run_id: str, step: StepRecord) -> None:
-        self.writes.append(("step", run_id))
+    async def save(self, run_id: str, content: Round | StepRecord) -> None:
+        self.writes.append(("plan" if isinstance(content, Round) else "step", run_id))
 
     async def finish(self, *runs: Run) -> None:
         await self.gate.wait()
@@ -69,8 +66,8 @@ async def test_a_run_that_ends_soon_is_written_once() -> None:
     store = Written()
     buffered = BufferedRunStore(store)
     await buffered.begin(a_run())
-    await buffered.save_round("run_1", Round(0, WORKFLOW))
-    await buffered.save_step("run_1", STEP)
+    await buffered.save("run_1", Round(0, WORKFLOW))
+    await buffered.save("run_1", STEP)
     await buffered.finish(ended())
     await buffered.close()
     assert store.writes == [("finish", "run_1")]
@@ -93,12 +90,12 @@ async def test_a_run_in_progress_is_written_as_it_happens() -> None:
     store = Written()
     buffered = BufferedRunStore(store, write_delay=0)
     await buffered.begin(a_run())
-    await buffered.save_round("run_1", Round(0, WORKFLOW))
+    await buffered.save("run_1", Round(0, WORKFLOW))
     async with asyncio.timeout(5):
         while len(store.writes) < 2:
             await asyncio.sleep(0)
     assert store.writes == [("begin", "run_1"), ("plan", "run_1")]
-    await buffered.save_step("run_1", STEP)
+    await buffered.save("run_1", STEP)
     assert store.writes[-1] == ("step", "run_1")
     await buffered.finish(ended())
     await buffered.close()
@@ -129,7 +126,7 @@ async def test_of_a_run_that_is_left_out_nothing_is_kept() -> None:
     buffered = BufferedRunStore(store)
     buffered.do_not_store(a_run())
     await buffered.begin(a_run())
-    await buffered.save_step("run_1", STEP)
+    await buffered.save("run_1", STEP)
     await buffered.finish(ended())
     with pytest.raises(NotFound):
         await buffered.load("run_1")
@@ -443,8 +440,8 @@ async def test_in_a_shared_store_a_run_is_written_as_it_begins() -> None:
     buffered = BufferedRunStore(store := Written(), shared=True)
     await buffered.begin(a_run())
     assert store.writes == [("begin", "run_1")]
-    await buffered.save_round("run_1", Round(0, WORKFLOW))
-    await buffered.save_step("run_1", STEP)
+    await buffered.save("run_1", Round(0, WORKFLOW))
+    await buffered.save("run_1", STEP)
     assert store.writes[1:] == [("plan", "run_1"), ("step", "run_1")]
     await buffered.close()
 

@@ -15,7 +15,7 @@ from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
-from podium.store import NullStore, RunStore, open_store
+from podium.store import RunStore, open_store
 
 RUN = Run(
     id="run_0123456789abcdef",
@@ -44,13 +44,13 @@ async def damaged(directory: Path) -> RunStore:
 
 
 async def test_a_run_in_progress_is_found_though_nothing_of_it_is_written() -> None:
-    archive = RunRepository(BufferedRunStore(NullStore()))
+    archive = RunRepository(BufferedRunStore(RunStore()))
     archive.broadcast(RunStarted(RUN))
     assert await archive.run(RUN.id, ADA) == RUN
 
 
 async def test_a_run_that_ends_while_the_store_is_read_is_found() -> None:
-    class Slow(NullStore):
+    class Slow(RunStore):
         def __init__(self) -> None:
             self.is_read, self.may_answer = asyncio.Event(), asyncio.Event()
 

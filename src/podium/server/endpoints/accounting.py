@@ -28,7 +28,6 @@ from podium.server.endpoints.pool import best_worker
 from podium.server.model_catalog import parse_tier
 from podium.server.service import Service
 from podium.server.worker_statistics import DigestWindow, RunDigest
-from podium.store import keys_in, statistics_in
 from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
 
@@ -193,7 +192,7 @@ async def key_names(service: Service, principal: Principal) -> dict[str, str]:
     """Return the names of the visible keys by id."""
     if not principal.has_scope("admin"):
         return {principal.key_id: principal.name}
-    return {key.id: key.name for key in await keys_in(await service.store.flush()).keys()}
+    return {key.id: key.name for key in await (await service.store.flush()).keys.keys()}
 
 
 MAX_LISTED: Final = 1_000
@@ -332,18 +331,18 @@ async def _entries(
 ) -> list[SpendingEntry]:
     """Return the usage of keys, and for administrators also that of runs without a key."""
     store = await service.store.flush()
-    used = await keys_in(store).usage(key_id=key_id, since=first, until=last)
+    used = await store.keys.usage(key_id=key_id, since=first, until=last)
     if key_id is not None:
         return spending_entries(used, ())
     return spending_entries(
-        used, await statistics_in(store).daily_totals(since=first, until=last, owner="")
+        used, await store.statistics.daily_totals(since=first, until=last, owner="")
     )
 
 
 async def _window(service: Service, principal: Principal, first: str, last: str) -> DigestWindow:
     principal.require("runs:read")
     owner = None if principal.has_scope("admin") else principal.key_id
-    accounts = statistics_in(await service.store.flush())
+    accounts = (await service.store.flush()).statistics
     return await service.digests.between(
         accounts, since=first, until=last, owner=owner, limit=MAX_RUNS
     )

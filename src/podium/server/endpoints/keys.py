@@ -26,7 +26,6 @@ from podium.server.api_error import ApiError, invalid
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.endpoints.http import parse_json_object
 from podium.server.endpoints.openapi import request_body
-from podium.store import keys_in
 from podium.store.audit import AuditAction, AuditDetails
 from podium.store.keys import Key, Rules
 
@@ -60,7 +59,7 @@ class KeyRequest:
             await self.service.audit.record(action, self.principal, key_id, details)
 
         await self.service.access.flush()
-        return KeyManager(keys_in(await self.service.store.flush()), record)
+        return KeyManager((await self.service.store.flush()).keys, record)
 
     async def find(self, key_id: str) -> Key:
         """Return a key that the caller may see; raises `ApiError` not_found."""

@@ -35,7 +35,6 @@ from podium.server.worker_statistics import (
     error_kind,
     worker_stats,
 )
-from podium.store import statistics_in
 from podium.store.audit import AuditAction
 
 router = APIRouter(prefix="/v1/pool", tags=["pool"])
@@ -64,7 +63,7 @@ async def pool(
     now = datetime.now(UTC)
     since = (now - timedelta(days=days - 1)).date().isoformat()
     window = await service.digests.between(
-        statistics_in(await service.store.flush()),
+        (await service.store.flush()).statistics,
         since=since,
         until=now.date().isoformat(),
         owner=None if principal.has_scope("admin") else principal.key_id,

@@ -45,7 +45,7 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.maintenance import SEARCH_SECONDS, RunRecovery
 from podium.server.records.metrics import METRICS_DIRECTORY
 from podium.server.service import Service, open_service
-from podium.store import HEARTBEATS_PER_LEASE, audit_in, keys_in, open_store
+from podium.store import HEARTBEATS_PER_LEASE, open_store
 
 if TYPE_CHECKING:
     from podium.server.records.traces import TraceRecorder
@@ -122,7 +122,7 @@ async def _open(find: Find, stack: AsyncExitStack) -> Service:
     access = AccessPolicy()
     if settings.server.keys:
         access = KeyAuthenticator(
-            keys_in(store),
+            store.keys,
             settings.pool,
             shared=shared,
             lease_seconds=settings.store.lease_seconds,
@@ -134,7 +134,7 @@ async def _open(find: Find, stack: AsyncExitStack) -> Service:
         stack.push_async_callback(traces.close)
     podium = AsyncPodium(settings=settings, store=buffered)
     stack.push_async_callback(podium.close)
-    audit = AuditRecorder(audit_in(store))
+    audit = AuditRecorder(store.audit)
     service = await open_service(podium, buffered, access, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loader.stop)
     assembly = (await podium.open()).assembly

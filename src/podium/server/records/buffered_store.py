@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver, StoreError
 from podium.core.run import Round, Run, StepRecord, timestamp
@@ -34,14 +34,7 @@ from podium.store import (
     RunFilter,
     RunList,
     RunStore,
-    chats_in,
-    feedback_in,
-    idempotency_in,
 )
-
-if TYPE_CHECKING:
-    from podium.store.sql.chats import ChatStore
-    from podium.store.sql.records import IdempotencyStore
 
 RETRY_SECONDS: Final = 0.25
 """The retry interval, shorter than the interval of recovery."""
@@ -155,7 +148,7 @@ Write = Callable[[], Awaitable[None]]
 Writes = list[Write]
 
 
-class BufferedRunStore:
+class BufferedRunStore(RunStore):
     """Writes runs to a store later and in batches; closes that store.
 
     `write_delay` is how long a run may take before its start is written; `shared` says that other
@@ -171,7 +164,7 @@ class BufferedRunStore:
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._store = store
-        self._shared = shared
+        self._shared = self.writes_first = shared
         self._write_delay = write_delay
         self._unwritten: dict[str, Writes] = {}
         self._started: dict[str, Run] = {}
@@ -188,10 +181,10 @@ class BufferedRunStore:
         self._lease_seconds = lease_seconds
         self._unsure_until = 0.0
 
-    @property
-    def writes_first(self) -> bool:
-        """True if a run must be written before its first call."""
-        return self._shared
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
 
     def do_not_store(self, run: Run) -> None:
         """Store nothing of a run that starts now."""
@@ -204,27 +197,17 @@ class BufferedRunStore:
     async def give_feedback(self, feedback: Feedback) -> None:
         """Write feedback on a run, after the run itself."""
         await self._ensure_written(feedback.run_id)
-        await feedback_in(self._store).save(feedback)
+        await self._store.feedback.save(feedback)
 
     async def withdraw_feedback(self, run_id: str) -> None:
         """Delete the feedback on a run; raise `NotFound` if it has none."""
-        await feedback_in(self._store).delete(run_id)
+        await self._store.feedback.delete(run_id)
 
     async def feedback_of(self, run_id: str) -> Feedback | None:
         """Return the feedback on a run, if any; an unwritten run has none."""
         if not self.keeps(run_id) or self._unwritten_run(run_id) is not None:
             return None
-        return await feedback_in(self._store).get(run_id)
-
-    @property
-    def chats(self) -> ChatStore:
-        """The conversations of the page Chat."""
-        return chats_in(self._store)
-
-    @property
-    def idempotency(self) -> IdempotencyStore:
-        """The store of idempotency keys."""
-        return idempotency_in(self._store)
+        return await self._store.feedback.get(run_id)
 
     async def flush(self) -> RunStore:
         """Write every finished run, and return the underlying store."""
@@ -247,13 +230,16 @@ class BufferedRunStore:
         loop = asyncio.get_running_loop()
         self._timers[run.id] = loop.call_later(self._write_delay, self._write_started, run.id)
 
-    async def save_round(self, run_id: str, round_: Round) -> None:
-        """Write a round, after the run itself."""
-        await self._later(run_id, lambda: self._store.save_round(run_id, round_))
-
-    async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Write a step, after the run itself."""
-        await self._later(run_id, lambda: self._store.save_step(run_id, step))
+    async def save(self, run_id: str, content: Round | StepRecord) -> None:
+        """Write a round or a step, after the run itself."""
+        if run_id in self._not_stored:
+            return
+        write = partial(self._store.save, run_id, content)
+        waiting = self._unwritten.get(run_id)
+        if waiting is None:
+            await write()
+        else:
+            waiting.append(write)
 
     async def finish(self, *runs: Run) -> None:
         """Write finished runs soon, together with others."""
@@ -384,15 +370,6 @@ class BufferedRunStore:
             await asyncio.wait({self._writer})
         await self._retries.close()
         await self._store.close()
-
-    async def _later(self, run_id: str, write: Write) -> None:
-        if run_id in self._not_stored:
-            return
-        waiting = self._unwritten.get(run_id)
-        if waiting is None:
-            await write()
-        else:
-            waiting.append(write)
 
     def _write_started(self, run_id: str) -> None:
         """Write a long-running run so far; later changes are written at once."""

@@ -7,7 +7,6 @@ from typing import Final
 
 from podium.core.errors import ConfigError, StoreError
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.store import disabled_workers_in
 
 REFRESH_SECONDS: Final = 5.0
 
@@ -21,7 +20,7 @@ class DisabledWorkers:
 
     async def switch(self, worker: str, *, on: bool) -> None:
         """Enable or disable a worker; raises `ConfigError` without a database."""
-        stored = disabled_workers_in(await self._store.flush())
+        stored = (await self._store.flush()).disabled_workers
         await (stored.enable(worker) if on else stored.disable(worker))
         self.names = await stored.names()
 
@@ -29,7 +28,7 @@ class DisabledWorkers:
         """Follow what other servers of the store do, until cancelled."""
         while True:
             try:
-                self.names = await disabled_workers_in(await self._store.flush()).names()
+                self.names = await (await self._store.flush()).disabled_workers.names()
             except ConfigError:  # no database
                 return
             except StoreError:

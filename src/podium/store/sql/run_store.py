@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Final, Generic, Self, TypeVar
 
@@ -23,6 +22,7 @@ from podium.store.base import (
     AbandonedRun,
     RunFilter,
     RunList,
+    RunStore,
     RunSummary,
 )
 from podium.store.quotas import charge_of
@@ -137,7 +137,7 @@ def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
         done.set_exception(error)
 
 
-class SqlRunStore:
+class SqlRunStore(RunStore):
     """Keeps runs in SQLite or Postgres. Create it with `open`."""
 
     def __init__(self, database: Database, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -146,6 +146,13 @@ class SqlRunStore:
         self._clock = database.clock
         self._claims = ClaimTable(database.clock, lease_seconds)
         self._batcher = Batcher[_Update](write_one=self._write_one, write_all=self._write_all)
+        self.audit = AuditLog(self._transaction, self._clock)
+        self.chats = ChatStore(self._transaction, self._clock)
+        self.disabled_workers = DisabledWorkerStore(self._transaction)
+        self.feedback = FeedbackStore(self._transaction)
+        self.idempotency = IdempotencyStore(self._transaction, self._clock, self._claims.is_alive)
+        self.keys = KeyStore(self._transaction, self._clock)
+        self.statistics = RunStatistics(self._transaction)
 
     @classmethod
     async def open(
@@ -165,41 +172,6 @@ class SqlRunStore:
         )
         return cls(database, lease_seconds)
 
-    @cached_property
-    def keys(self) -> KeyStore:
-        """The API keys."""
-        return KeyStore(self._transaction, self._clock)
-
-    @cached_property
-    def feedback(self) -> FeedbackStore:
-        """The feedback on runs."""
-        return FeedbackStore(self._transaction)
-
-    @cached_property
-    def chats(self) -> ChatStore:
-        """The conversations of the page Chat."""
-        return ChatStore(self._transaction, self._clock)
-
-    @cached_property
-    def disabled_workers(self) -> DisabledWorkerStore:
-        """The workers that get no new runs."""
-        return DisabledWorkerStore(self._transaction)
-
-    @cached_property
-    def statistics(self) -> RunStatistics:
-        """Statistics of runs."""
-        return RunStatistics(self._transaction)
-
-    @cached_property
-    def audit(self) -> AuditLog:
-        """The audit log."""
-        return AuditLog(self._transaction, self._clock)
-
-    @cached_property
-    def idempotency(self) -> IdempotencyStore:
-        """The idempotent requests."""
-        return IdempotencyStore(self._transaction, self._clock, self._claims.is_alive)
-
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
         if run.id in self._claims.numbers:
@@ -207,13 +179,9 @@ class SqlRunStore:
         else:
             await self._batcher.add((run.id, run))
 
-    async def save_round(self, run_id: str, round_: Round) -> None:
-        """Write a planned round, without its steps."""
-        await self._batcher.add((run_id, round_))
-
-    async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Write a finished step. Its round must have been written before."""
-        await self._batcher.add((run_id, step))
+    async def save(self, run_id: str, content: Round | StepRecord) -> None:
+        """Write a planned round without its steps, or a finished step."""
+        await self._batcher.add((run_id, content))
 
     async def _write_one(self, update: _Update) -> None:
         run_id, content = update
