@@ -1,6 +1,6 @@
-"""The page of every command's help: `python -m podium.cli.reference > docs/reference/cli.md`.
+"""The page of every command's help: `python scripts/cli_reference.py > docs/reference/cli.md`.
 
-The page is made from the commands themselves, and a test holds the two together.
+The page is made from the commands themselves; the test suite checks that it is current.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPERIMENTS: Final = "podium lab"
 INTRODUCTION: Final = """\
 # The command line
 
-Made by `python -m podium.cli.reference`; change the commands, not this page.
+Made by `python scripts/cli_reference.py`; change the commands, not this page.
 
 Answers and plans go to standard output, errors to standard error. On a terminal a run is drawn as a
 tree; elsewhere it is one line an event. `--json` prints one object, or an array where a command
