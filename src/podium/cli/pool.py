@@ -1,15 +1,14 @@
-"""`podium pool`: list the workers, check that each one answers, and stress-test the pool."""
+"""`podium pool`: list the workers, and check that each one answers."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any, Final
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import typer
 
@@ -29,18 +28,15 @@ from podium.cli.output import (
     pluralize,
     to_one_line,
 )
-from podium.client.assembly import assemble, connect_endpoints, default_options, load_router
-from podium.client.client import AsyncPodium
+from podium.client.assembly import connect_endpoints, load_router
 from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
-from podium.core.errors import PodiumError, UsageError
+from podium.core.errors import PodiumError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, ResponseOptions, Usage, plausible_usage, user
+from podium.core.request import Request, user
 from podium.core.retry import BreakerPolicy
-from podium.core.run import Run
 from podium.core.worker import Worker
-from podium.core.workflow import Step, Workflow
-from podium.workers import Faults, FaultyWorker, Http
+from podium.workers import Http
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -48,13 +44,6 @@ CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16
 """Vendors allow no fewer tokens than these."""
 
 CHECK_TIMEOUT: Final = 60.0
-
-STRESS_FAULTS: Final = Faults.evenly(0.2)
-STRESS_CONCURRENCY: Final = 8
-STRESS_MAX_TOKENS: Final = 16
-"""Short answers, so that stressing a hosted pool costs little."""
-
-STRESS_HEADINGS: Final = ("worker", "calls", "faults", "failed", "took over", "breaker opened")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,25 +75,9 @@ def list_(pool: options.PoolFiles, json: options.Json = False) -> None:
 def check(
     pool: options.WithoutConductor,
     json: options.Json = False,
-    stress: Annotated[
-        bool, typer.Option("--stress", help="Inject faults and show how the pool copes.")
-    ] = False,
-    runs: Annotated[
-        int, typer.Option("--runs", metavar="N", min=1, help="With --stress: how many workflows.")
-    ] = 50,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="With --stress: also call workers that may charge for it.")
-    ] = False,
 ) -> None:
-    """Send every worker one tiny request; exit code 1 if one does not answer.
-
-    With --stress, run small workflows over the pool while 20 % of all calls fail at random, and
-    show how fallbacks, retries and circuit breakers cope. Exit code 1 if a run is not answered, or
-    a cost is wrong.
-    """
-    if stress:
-        _stress(pool, runs, json=json, agreed=yes)
-    elif not check_workers(pool, json=json):
+    """Send every worker one tiny request; exit code 1 if one does not answer."""
+    if not check_workers(pool, json=json):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -235,225 +208,3 @@ def _result_document(
         "capabilities": sorted(profile.capabilities),
         "router": known.router_fingerprint if known else None,
     }
-
-
-# ---- stress test
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStressReport:
-    """The counts of one worker. `took_over` are steps that it did as a fallback."""
-
-    worker: str
-    calls: int
-    faults: int
-    failed: int
-    took_over: int
-    openings: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StressReport:
-    """The outcome of a stress test. `misstated` are calls whose recorded usage or cost differs from
-    what the worker reported, `unknown_cost` calls whose cost is unknown."""
-
-    runs: int
-    answered: int
-    retries: int
-    fallbacks: int
-    openings: int
-    seconds: float
-    cost_usd: float
-    unknown_cost: int
-    misstated: int
-    errors: tuple[str, ...]
-    workers: tuple[WorkerStressReport, ...]
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The report as JSON."""
-        return {**asdict(self), "answered_share": self.answered / self.runs}
-
-    @property
-    def lines(self) -> Iterator[str]:
-        """The report as text."""
-        rows = [
-            tuple(str(getattr(worker, field.name)) for field in fields(worker))
-            for worker in self.workers
-        ]
-        widths = [max(map(len, column)) for column in zip(STRESS_HEADINGS, *rows, strict=True)]
-        for row in (STRESS_HEADINGS, *rows):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield "  ".join(cells).rstrip()
-        yield ""
-        yield (
-            f"answered {self.answered} of {pluralize(self.runs, 'run')} in "
-            f"{format_seconds(self.seconds)}: {self.retries} retries, {self.fallbacks} fallbacks, "
-            f"breakers opened {self.openings} times"
-        )
-        exact = "exact" if not self.misstated else f"WRONG for {pluralize(self.misstated, 'call')}"
-        unknown = f", unknown for {pluralize(self.unknown_cost, 'call')}"
-        yield f"cost {format_usd(self.cost_usd)}{unknown if self.unknown_cost else ''}: {exact}"
-        for error in self.errors:
-            yield f"not answered: {error}"
-
-
-class RecordingWorker:
-    """Records the usage of every reply that a worker returns."""
-
-    def __init__(self, worker: FaultyWorker) -> None:
-        self.profile = worker.profile
-        self.worker = worker
-        self.usage: Counter[Usage] = Counter()
-
-    async def reply(self, request: Request) -> Reply:
-        """Return the worker's reply."""
-        reply = await self.worker.reply(request)
-        self.usage[plausible_usage(reply.usage)] += 1
-        return reply
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the worker's reply."""
-        async with aclosing(self.worker.stream(request)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Reply):
-                    self.usage[plausible_usage(piece.usage)] += 1
-                yield piece
-
-
-def _stress(pool: PoolOptions, runs: int, *, json: bool, agreed: bool) -> None:
-    settings = asyncio.run(_load_settings(pool))
-    paid = [worker.profile.name for worker in settings.workers if not _is_free(worker.profile)]
-    if paid and not agreed:
-        raise UsageError(
-            f"--stress makes about {3 * runs} tiny calls, which {', '.join(paid)} may charge for; "
-            f"add --yes to make them"
-        )
-    if not json:
-        workers = pluralize(len(settings.workers), "worker")
-        echo(f"{pluralize(runs, 'run')} over {workers} with faults")
-    report = asyncio.run(run_stress_test(settings, runs, offline=pool.offline))
-    if json:
-        echo_json(report.document)
-    else:
-        for line in report.lines:
-            echo(line)
-    if report.answered < report.runs or report.misstated:
-        echo_error(
-            "the pool does not withstand that; give workers a fallback, or allow more in [retry] "
-            "and [breaker]"
-        )
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _is_free(profile: WorkerProfile) -> bool:
-    return profile.price is not None and profile.price.is_free
-
-
-async def run_stress_test(settings: Settings, runs: int, *, offline: bool) -> StressReport:
-    """Run that many workflows over the pool with injected faults."""
-    for described in settings.workers:
-        for model in worker_weights(described):
-            await fetch(model, offline=offline)
-    http = Http()
-    assembly = assemble(settings, os.environ, http)
-    recording = [
-        RecordingWorker(FaultyWorker(worker, STRESS_FAULTS))
-        for worker in assembly.workers
-        if worker.profile.is_model
-    ]
-    rest: list[Worker] = [worker for worker in assembly.workers if not worker.profile.is_model]
-    try:
-        async with AsyncPodium(
-            [*recording, *rest],
-            assembly.conductor,
-            pool=settings.pool,
-            options=default_options(settings),
-            retry=settings.retry,
-            breaker=settings.breaker,
-            hedges=settings.hedges,
-        ) as podium:
-            started = time.perf_counter()
-            done = await _run_workflows(podium, [item.profile.name for item in recording], runs)
-            seconds = time.perf_counter() - started
-            openings = (await podium.open()).call_policy.breakers.openings
-            return _report(done, recording, openings, seconds)
-    finally:
-        await assembly.close()
-        await http.close()
-
-
-async def _run_workflows(podium: AsyncPodium, names: Sequence[str], runs: int) -> list[Run]:
-    slots = asyncio.Semaphore(STRESS_CONCURRENCY)
-
-    async def run_one(number: int) -> Run:
-        async with slots:
-            return await podium.run(
-                _workflow(names, number),
-                f"This is test {number}. Reply with the word ok.",
-                response_options=ResponseOptions(max_tokens=STRESS_MAX_TOKENS),
-                stream=number % 2 == 1,
-            )
-
-    return list(await asyncio.gather(*map(run_one, range(runs))))
-
-
-def _workflow(names: Sequence[str], number: int) -> Workflow:
-    """Two parallel steps and one that reads both; the workers rotate through the positions."""
-    one, two, three = (names[(number + shift) % len(names)] for shift in range(3))
-    return Workflow(
-        (
-            Step(one, "Reply with the word ok."),
-            Step(two, "Reply with the word fine."),
-            Step(three, "Reply with the word done.", (0, 1)),
-        )
-    )
-
-
-def _report(
-    runs: Sequence[Run],
-    recording: Sequence[RecordingWorker],
-    openings: Counter[str],
-    seconds: float,
-) -> StressReport:
-    steps = [step for run in runs for step in run.steps]
-    calls = [call for run in runs for call in run.calls]
-    taken_over = Counter(
-        step.answered_by for step in steps if step.answered_by not in ("", step.worker)
-    )
-    failed = Counter(call.worker for call in calls if call.error is not None and call.was_made)
-    misstated = 0
-    for item in recording:
-        good = [c for c in calls if c.worker == item.profile.name and c.error is None]
-        misstated += (Counter(call.usage for call in good) - item.usage).total()
-        price = item.profile.price
-        misstated += sum(
-            call.cost_usd != (price.cost(call.usage) if price else None) for call in good
-        )
-    return StressReport(
-        runs=len(runs),
-        answered=sum(run.status == "answered" for run in runs),
-        retries=sum(
-            max(0, count - 1)
-            for step in steps
-            for count in Counter(call.worker for call in step.attempts if call.was_made).values()
-        ),
-        fallbacks=taken_over.total(),
-        openings=openings.total(),
-        seconds=seconds,
-        cost_usd=sum(call.cost_usd or 0.0 for call in calls),
-        unknown_cost=sum(call.cost_usd is None for call in calls),
-        misstated=misstated,
-        errors=tuple(sorted({run.error or "" for run in runs if run.status != "answered"})),
-        workers=tuple(
-            WorkerStressReport(
-                worker=item.profile.name,
-                calls=item.worker.calls,
-                faults=item.worker.injected.total(),
-                failed=failed[item.profile.name],
-                took_over=taken_over[item.profile.name],
-                openings=openings[item.profile.name],
-            )
-            for item in recording
-        ),
-    )
