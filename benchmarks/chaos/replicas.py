@@ -36,7 +36,7 @@ from benchmarks.processes import Started, free_port, podium_process
 from podium._util.process import REPLICA_VARIABLE
 from podium.core.errors import NotFound
 from podium.core.run import Run
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.store import RunFilter, RunStore, open_store
 from podium.store.keys import Allowance, Rules
 

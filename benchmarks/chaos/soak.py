@@ -34,8 +34,8 @@ from podium.conductors.plan import read_workflow
 from podium.config import Settings, discover_settings
 from podium.core.request import Price
 from podium.core.run import Tier, timestamp
-from podium.server.operation.startup import create_application
 from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.startup import create_application
 from podium.store import open_store
 from podium.workers.scripted import ScriptedWorker
 

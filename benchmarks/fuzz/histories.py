@@ -44,9 +44,9 @@ from podium.core.request import (
 from podium.core.workflow import Step, Workflow
 from podium.server.access import AccessPolicy
 from podium.server.app import create_app
-from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, open_service
+from podium.server.startup import DIALECTS
 from podium.store import RunStore
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import Http

@@ -35,11 +35,11 @@ from podium.core.request import Price, Reply, Request, ToolCall, Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import RetryPolicy
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.server.app import create_app
-from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, open_service
+from podium.server.startup import DIALECTS
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker

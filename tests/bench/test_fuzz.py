@@ -33,7 +33,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest
 from podium.server.dialects.responses_input import conversation
 from podium.server.logs import LOGGER
-from podium.server.operation.startup import DIALECTS
+from podium.server.startup import DIALECTS
 
 ENOUGH_SECONDS = 60.0
 

@@ -18,7 +18,7 @@ from podium.conductors.evolved_turns import Description, read_description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 from podium.core.run import Run
-from podium.server.operation.startup import create_application
+from podium.server.startup import create_application
 from podium_lab.evolution.hidden_states import HiddenReader
 from support.serving import serving
 from support.tiny_model import one_thread, tiny_model

@@ -7,8 +7,8 @@ import pytest
 
 from podium.cli import main
 from podium.config import ServerSettings
-from podium.server.operation import startup as starting
-from podium.server.operation.startup import ServeOptions
+from podium.server import startup as starting
+from podium.server.startup import ServeOptions
 
 POOL = """
 [store]

@@ -11,7 +11,7 @@ from aiohttp import TCPConnector, web
 
 from podium.core.pool import WorkerProfile
 from podium.server.access import request_checks as request_checks
-from podium.server.operation.startup import DIALECTS
+from podium.server.startup import DIALECTS
 from podium.workers import Endpoint, Http, connect
 from support.serving import application, serving
 

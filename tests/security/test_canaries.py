@@ -28,8 +28,8 @@ from podium.cli import main
 from podium.config import McpSettings, load
 from podium.server.access.keys import make_key
 from podium.server.logs import JsonLogFormatter, TextLogFormatter
-from podium.server.startup import create_application
 from podium.server.records.traces import TraceRecorder
+from podium.server.startup import create_application
 from podium.store import open_store
 from podium.store.keys import Rules
 from podium.workers.mcp import McpServerError

@@ -19,7 +19,7 @@ from podium.config import McpSettings, ServerSettings
 from podium.core.errors import BadReply, MalformedPlan, Unavailable
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request, user
-from podium.server.operation.startup import DIALECTS
+from podium.server.startup import DIALECTS
 from podium.workers import Endpoint, Http, ScriptedWorker, connect
 from podium.workers.http import MAX_REPLY_BYTES
 from podium.workers.mcp import McpServerError

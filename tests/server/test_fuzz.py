@@ -18,8 +18,8 @@ from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig,
 
 from benchmarks.fuzz.requests import BODIES, HEADERS, ODD
 from podium.server.app import create_app
-from podium.server.operation.startup import DIALECTS
 from podium.server.service import Service
+from podium.server.startup import DIALECTS
 from support.loopback import PATIENCE, Runtime
 
 

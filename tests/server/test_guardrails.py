@@ -26,7 +26,7 @@ from podium.engine.guardrails import (
 )
 from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect

@@ -14,9 +14,9 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from podium.server.app import create_app
-from podium.server.operation.startup import DIALECTS
-from podium.server.pages.files import FILES, PAGES
+from podium.server.pages import FILES, PAGES
 from podium.server.service import Service
+from podium.server.startup import DIALECTS
 from support.loopback import Runtime
 
 SOME_ID: Final = "run_0123456789abcdef"

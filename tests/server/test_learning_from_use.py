@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podium.core.pool import Pool
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.train.run_data import KEPT_OUT, RunDataset, judged_runs

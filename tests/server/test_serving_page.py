@@ -21,9 +21,9 @@ import pytest
 
 from podium.cli import main
 from podium.config import ServerSettings
-from podium.server.operation import listener as listening
-from podium.server.operation import startup as starting
-from podium.server.operation.startup import ServeOptions
+from podium.server import startup as listening
+from podium.server import startup as starting
+from podium.server.startup import ServeOptions
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "reference" / "serving.md").read_text("utf-8")

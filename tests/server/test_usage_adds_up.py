@@ -41,8 +41,8 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine.runner import ConductorWorker, Options
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
-from podium.server.operation.startup import DIALECTS
+from podium.server.access.keys import make_key
+from podium.server.startup import DIALECTS
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql.run_store import SqlRunStore
 from support.serving import application, serving

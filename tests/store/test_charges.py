@@ -7,7 +7,7 @@ from podium.core.budget import Spent
 from podium.core.request import UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, Run
 from podium.server.model_catalog import MODEL_NAMES
-from podium.store.quotas import MAX_TOKENS, MODEL_OF, Amount, charge_of
+from podium.store.keys import MAX_TOKENS, MODEL_OF, Amount, charge_of
 
 DAY = "2026-01-02"
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, NotFound, StoreError
-from podium.store.keys import Allowance, Key, KeyUsage, Rules
-from podium.store.quotas import Amount, KeyCharges
-from podium.store.sql.keys import KeyStore
+from podium.store.keys import Allowance, Amount, Key, KeyCharges, KeyUsage, Rules
+from podium.store.sql.records import KeyStore
 from podium.store.sql.run_store import SqlRunStore
 
 KEY = Key(

@@ -8,8 +8,7 @@ from dataclasses import replace
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from podium.store.keys import Allowance, Key, Rules
-from podium.store.quotas import Amount, ReservationResult, ReservationRow
+from podium.store.keys import Allowance, Amount, Key, ReservationResult, ReservationRow, Rules
 from podium.store.sql.database import locate
 from podium.store.sql.quotas import ReservationStore
 from podium.store.sql.run_store import SqlRunStore

@@ -12,9 +12,8 @@ import pytest
 
 from podium.core.errors import StoreError
 from podium.core.run import Run
-from podium.server.access.tokens import make_key
-from podium.store.keys import Key, KeyUsage, Rules
-from podium.store.quotas import Amount, charge_of
+from podium.server.access.keys import make_key
+from podium.store.keys import Amount, Key, KeyUsage, Rules, charge_of
 from podium.store.sql import run_store as sql_module
 from podium.store.sql.quotas import KEPT_DAYS
 from podium.store.sql.run_store import SqlRunStore

@@ -23,8 +23,8 @@ from podium.core.worker import Worker
 from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator
 from podium.server.access.keys import make_key
-from podium.server.startup import DIALECTS
 from podium.server.service import Service
+from podium.server.startup import DIALECTS
 from podium.store import open_store
 from podium.store.base import RunStore
 from podium.store.keys import Rules

@@ -17,7 +17,7 @@ from podium.core.errors import UsageError
 from podium.store import open_store
 
 if TYPE_CHECKING:
-    from podium.server.operation.startup import ServeOptions
+    from podium.server.startup import ServeOptions
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -49,8 +49,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the pool as one model over the OpenAI and Anthropic APIs."""
-    from podium.server.operation.listener import bind_socket
-    from podium.server.operation.startup import ServeOptions, serve
+    from podium.server.startup import ServeOptions, bind_socket, serve
 
     given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _log_format(log)}
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -75,7 +74,7 @@ def _log_format(log: str | None) -> str | None:
 async def _load_settings(serve_options: ServeOptions) -> Settings:
     """Load the settings, and warn of what is doubtful about serving them."""
     from podium.server.access.request_checks import refuse_own_address
-    from podium.server.operation.startup import is_public
+    from podium.server.startup import is_public
 
     settings = await serve_options.settings()
     for warning in settings.warnings:

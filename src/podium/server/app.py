@@ -32,18 +32,19 @@ from podium.server.endpoints import (
     forward,
     keys,
     learning,
-    models,
     plan,
     pool,
     responses,
     runs,
 )
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep, is_anthropic_client
 from podium.server.endpoints.http import (
     CLIENT_CLOSED_REQUEST,
     BodyLimitMiddleware,
     ClientDisconnected,
+    PrincipalDep,
     ResponseTracker,
+    ServiceDep,
+    is_anthropic_client,
     is_api_path,
     send_head,
     send_uncached,
@@ -210,7 +211,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
         Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()
     ]
     for router in (
-        models.router,
+        pool.models_router,
         plan.router,
         runs.router,
         responses.router,

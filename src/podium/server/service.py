@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings
-from podium.core.errors import ConfigError, WorkerError
+from podium.core.errors import ConfigError, StoreError, WorkerError
 from podium.core.pool import Pool, WorkerProfile
 from podium.server.access import AccessPolicy
-from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.answers.gateway import Gateway
-from podium.server.answers.stored_responses import StoredResponses
+from podium.server.answers.result import StoredResponses
 from podium.server.answers.tiers import Tiers
 from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
 from podium.server.model_catalog import ModelCatalog
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.disabled_workers import DisabledWorkers
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
 from podium.server.worker_statistics import RunDigestCache
@@ -174,3 +172,100 @@ class ServiceHolder:
         if self.service is None:
             raise ApiError("overloaded", "the server is starting; try again", retry_after=1)
         return self.service
+
+
+RETRY_AFTER_SECONDS: Final = 2.0
+"""Seconds after which a refused request may try again."""
+
+
+class ConcurrencyLimiter:
+    """Admits `in_flight` requests at a time, in the order of their arrival.
+
+    `in_flight` counts the requests being served, `waiting` those in the queue; it is `closed` while
+    the server shuts down and refuses new requests.
+    """
+
+    def __init__(self, in_flight: int, queue: int) -> None:
+        self.in_flight = 0
+        self.waiting = 0
+        self.closed = False
+        self._slots = asyncio.Semaphore(in_flight)
+        self._max_waiting = queue
+        self._idle = asyncio.Event()
+
+    async def acquire(self) -> None:
+        """Wait for a slot; raises `ApiError` overloaded if the queue is full."""
+        if self.closed:
+            raise _overloaded("the server is shutting down; try again")
+        if self._slots.locked():
+            if self.waiting >= self._max_waiting:
+                raise _overloaded(
+                    f"too many requests: {self.in_flight} in flight and {self.waiting} queued; "
+                    f"try again later"
+                )
+            self.waiting += 1
+            try:
+                await self._slots.acquire()
+            except asyncio.CancelledError:
+                self.waiting -= 1
+                self._report_idle()
+                raise
+            self.waiting -= 1
+        else:
+            await self._slots.acquire()
+        self.in_flight += 1
+
+    def release(self) -> None:
+        """Pass the slot to the first request in the queue, or free it."""
+        self.in_flight -= 1
+        self._slots.release()
+        self._report_idle()
+
+    def _report_idle(self) -> None:
+        if not self.in_flight and not self.waiting:
+            self._idle.set()
+
+    async def close(self, seconds: float) -> bool:
+        """Refuse new requests and wait up to `seconds` for the others; True if all ended."""
+        self.closed = True
+        if not self.in_flight and not self.waiting:
+            return True
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _overloaded(message: str) -> ApiError:
+    return ApiError("overloaded", message, retry_after=RETRY_AFTER_SECONDS)
+
+
+REFRESH_SECONDS: Final = 5.0
+
+
+class DisabledWorkers:
+    """The names of disabled workers, read again every few seconds."""
+
+    def __init__(self, store: BufferedRunStore) -> None:
+        self._store = store
+        self.names: frozenset[str] = frozenset()
+
+    async def switch(self, worker: str, *, on: bool) -> None:
+        """Enable or disable a worker; raises `ConfigError` without a database."""
+        stored = (await self._store.flush()).disabled_workers
+        await (stored.enable(worker) if on else stored.disable(worker))
+        self.names = await stored.names()
+
+    async def watch(self) -> None:
+        """Follow what other servers of the store do, until cancelled."""
+        while True:
+            try:
+                self.names = await (await self._store.flush()).disabled_workers.names()
+            except ConfigError:  # no database
+                return
+            except StoreError:
+                pass  # keep the names until the store is back
+            await asyncio.sleep(REFRESH_SECONDS)

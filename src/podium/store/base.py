@@ -16,14 +16,14 @@ from podium.core.errors import ConfigError, NotFound
 from podium.core.run import Round, Run, RunStatus, StepRecord, Tier
 
 if TYPE_CHECKING:  # these load SQLAlchemy
-    from podium.store.sql.chats import ChatStore
-    from podium.store.sql.keys import KeyStore
     from podium.store.sql.queries import RunStatistics
     from podium.store.sql.records import (
         AuditLog,
+        ChatStore,
         DisabledWorkerStore,
         FeedbackStore,
         IdempotencyStore,
+        KeyStore,
     )
 
 LAST: Final = "last"

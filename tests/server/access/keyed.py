@@ -11,7 +11,7 @@ from podium.core.pool import Pool
 from podium.core.worker import Worker
 from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 from support.serving import Served, application, serving

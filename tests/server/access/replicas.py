@@ -15,9 +15,8 @@ from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import NO_USAGE, Price, Request, Usage, user
 from podium.server.access import KeyAuthenticator, Principal
-from podium.server.access.tokens import NewKey, make_key
-from podium.store.keys import Rules
-from podium.store.quotas import Amount
+from podium.server.access.keys import NewKey, make_key
+from podium.store.keys import Amount, Rules
 from podium.store.sql.database import locate
 from podium.store.sql.run_store import SqlRunStore
 from podium.store.sql.tables import PROCESS_LEASES, RESERVATIONS

@@ -9,12 +9,11 @@ from podium.core.errors import NotFound, StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import NO_USAGE, Usage
 from podium.server.access import KeyAuthenticator, Principal
+from podium.server.access.keys import make_key
 from podium.server.access.policy import UNLIMITED
-from podium.server.access.tokens import make_key
-from podium.store.keys import Key, KeyUsage, Rules
-from podium.store.quotas import Amount, KeyCharges, RunCharge
-from podium.store.sql.keys import KeyStore
+from podium.store.keys import Amount, Key, KeyCharges, KeyUsage, Rules, RunCharge
 from podium.store.sql.quotas import QuotaStore, ReservationStore
+from podium.store.sql.records import KeyStore
 
 POOL = Pool(
     (

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.api_error import ApiError
+from podium.server.service import ConcurrencyLimiter
 
 
 async def test_requests_are_served_in_order() -> None:

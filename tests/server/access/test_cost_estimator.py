@@ -5,7 +5,7 @@ import pytest
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Price
 from podium.server.access.usage import CostEstimator, highest_input_price
-from podium.store.quotas import Amount
+from podium.store.keys import Amount
 
 
 def test_a_request_is_estimated_from_earlier_ones() -> None:

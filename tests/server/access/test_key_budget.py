@@ -10,8 +10,7 @@ from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Price, Request, Usage, user
 from podium.server.access.quotas import KeyBudget, SpentCap
-from podium.store.keys import Allowance, Rules
-from podium.store.quotas import Amount, KeyCharges
+from podium.store.keys import Allowance, Amount, KeyCharges, Rules
 
 ASK = Request((user("a question"),), max_tokens=1000)
 DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))

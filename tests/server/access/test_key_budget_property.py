@@ -16,8 +16,7 @@ from podium.core.request import UNKNOWN_USAGE, Price, Request, Usage, user
 from podium.server.access import Principal
 from podium.server.access.quotas import KeyBudget, Reservation
 from podium.server.api_error import ApiError
-from podium.store.keys import Allowance, Rules
-from podium.store.quotas import Amount
+from podium.store.keys import Allowance, Amount, Rules
 from server.access.support import Server
 
 DAY = 86_400.0

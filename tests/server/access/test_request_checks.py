@@ -6,7 +6,7 @@ import pytest
 
 from podium.config import ServerSettings
 from podium.server.api_error import ApiError
-from podium.server.endpoints.auth import check_request
+from podium.server.endpoints.http import check_request
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 

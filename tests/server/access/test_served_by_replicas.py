@@ -20,10 +20,9 @@ from podium.core.request import Delta, Price, Reply, Request, ToolCall, Usage
 from podium.core.run import Run
 from podium.core.workflow import Step, Workflow
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
-from podium.server.operation.startup import DIALECTS
-from podium.store.keys import Allowance, Rules
-from podium.store.quotas import Amount
+from podium.server.access.keys import make_key
+from podium.server.startup import DIALECTS
+from podium.store.keys import Allowance, Amount, Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.store.sql.tables import RESERVATIONS
 from podium.workers import ScriptedWorker

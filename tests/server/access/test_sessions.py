@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.server.access.tokens import SESSION_SECONDS, Sessions, make_key, parse_session
+from podium.server.access.keys import SESSION_SECONDS, Sessions, make_key, parse_session
 from podium.server.api_error import ApiError
 from podium.store.keys import Rules
 from server.access.support import NOON, Clock, Server

@@ -15,8 +15,7 @@ from podium.core.run import Run
 from podium.server.access import quotas
 from podium.server.access.quotas import Reservation, SharedBudget
 from podium.server.api_error import ApiError
-from podium.store.keys import Allowance, Rules
-from podium.store.quotas import Amount, ReservationResult, ReservationRow
+from podium.store.keys import Allowance, Amount, ReservationResult, ReservationRow, Rules
 from podium.store.sql.quotas import ReservationStore
 from server.access.replicas import CRUMB, Replica, hold_of, replicas_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import UsageError
-from podium.server.access.tokens import digest_of, make_key, matches, parse_token
+from podium.server.access.keys import digest_of, make_key, matches, parse_token
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 

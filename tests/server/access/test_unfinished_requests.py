@@ -30,11 +30,10 @@ from podium.core.run import Run
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict, Verify
 from podium.server.access import KeyAuthenticator, Principal
-from podium.server.access.tokens import NewKey, make_key
+from podium.server.access.keys import NewKey, make_key
 from podium.server.api_error import ApiError
 from podium.server.records.metrics import RequestCost
-from podium.store.keys import Allowance, Rules
-from podium.store.quotas import Amount
+from podium.store.keys import Allowance, Amount, Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 

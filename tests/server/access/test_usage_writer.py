@@ -10,8 +10,7 @@ import pytest
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.access import usage as usage_module
 from podium.server.access.usage import UsageWriter, measure_usage
-from podium.store.keys import KeyUsage
-from podium.store.quotas import MAX_TOKENS, Amount, KeyCharges, RunCharge, charged_amount
+from podium.store.keys import MAX_TOKENS, Amount, KeyCharges, KeyUsage, RunCharge, charged_amount
 from server.access.support import MemoryKeys
 
 DAY = "2026-01-02"

@@ -8,7 +8,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, system
 from podium.core.run import Attempt, ClientRequest, Exchange, Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
-from podium.server.answers.stored_responses import StoredResponse
+from podium.server.answers.result import StoredResponse
 
 CALL = ToolCall("c1", "look", "{}")
 PICTURE = Image(media_type="image/png", data="aaaa")

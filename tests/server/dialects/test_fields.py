@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.server.api_error import ApiError
-from podium.server.dialects import content, openai
+from podium.server.dialects import content
 from podium.server.dialects import fields as reading
 from podium.server.dialects import request as params_module
 from podium.server.dialects.fields import Reader
@@ -219,7 +219,7 @@ READERS: list[Reader[Any]] = [
     content.http_url,
     content.image_url,
     reading.effort,
-    openai.metadata,
+    content.metadata,
     params_module.read_podium_params,
 ]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.dialects.openai import metadata
+from podium.server.dialects.content import metadata
 from support.readers import refusal
 
 

@@ -13,7 +13,7 @@ import pytest
 from podium.core.errors import StoreError
 from podium.core.pool import Pool
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import NewKey, make_key
+from podium.server.access.keys import NewKey, make_key
 from podium.store.audit import AuditEntry, AuditEvent
 from podium.store.keys import SCOPES, Rules
 from podium.store.sql.run_store import SqlRunStore

@@ -9,12 +9,12 @@ from starlette.types import Message
 
 from podium.server.api_error import ApiError
 from podium.server.endpoints import http as exchange
-from podium.server.endpoints.auth import read_token
 from podium.server.endpoints.http import (
     ClientDisconnected,
     HttpExchange,
     encode_json,
     parse_json_object,
+    read_token,
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Price, Usage
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import NewKey, make_key
+from podium.server.access.keys import NewKey, make_key
 from podium.store.keys import USUAL_SCOPES, Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker

@@ -12,7 +12,7 @@ from podium.config import ServerSettings
 from podium.core.pool import Pool
 from podium.core.run import dump
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.store.keys import Rules, Scope
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker

@@ -15,8 +15,8 @@ import pytest
 from podium.core.pool import Pool
 from podium.core.request import Reply, Request, Thinking, ToolCall, Usage
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
-from podium.server.operation.startup import DIALECTS
+from podium.server.access.keys import make_key
+from podium.server.startup import DIALECTS
 from podium.store import open_store
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore

@@ -15,7 +15,7 @@ from podium.core.request import Price, Usage
 from podium.core.run import timestamp
 from podium.core.workflow import Step
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import make_key
+from podium.server.access.keys import make_key
 from podium.store.keys import KeyUsage, Rules, Scope
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker

@@ -8,7 +8,7 @@ import uvicorn
 
 from podium.config import ServerSettings
 from podium.core.errors import ConfigError
-from podium.server.operation.listener import (
+from podium.server.startup import (
     _JoinedWrites,
     bind_socket,
     format_address,

@@ -11,9 +11,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from podium.config import ServerSettings
-from podium.server.operation import listener as protocol
-from podium.server.operation.listener import LARGEST_HEAD, BoundedHttp
-from podium.server.operation.startup import _configuration
+from podium.server import startup as protocol
+from podium.server.startup import LARGEST_HEAD, BoundedHttp, _configuration
 
 MUCH = 32 * LARGEST_HEAD
 """More than is read at once: what arrives whole within one reading is bounded by that."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from podium.server.pages.files import POLICY, STATIC, read_files, static_files
+from podium.server.pages import POLICY, STATIC, read_files, static_files
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ async def test_files_are_compressed_if_the_client_accepts_it(site: Site) -> None
     "path",
     [
         "/static/none.js",
-        "/static/../pages/files.py",
-        "/static/%2e%2e/files.py",
+        "/static/../pages/__init__.py",
+        "/static/%2e%2e/__init__.py",
         "/static/",
         "/static/v-1",
     ],

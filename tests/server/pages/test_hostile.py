@@ -13,7 +13,7 @@ import pytest
 from podium.conductors import FixedConductor
 from podium.core.errors import RequestRefused
 from podium.core.workflow import Step, Workflow
-from podium.server.pages.files import STATIC
+from podium.server.pages import STATIC
 from podium.workers import ScriptedWorker
 from support.browsing import shown
 from support.hostile import ACT, HOSTILE

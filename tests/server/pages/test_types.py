@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from podium.server.pages.files import STATIC
+from podium.server.pages import STATIC
 
 COMPILER: Final = Path(sys.prefix) / "typescript" / "node_modules" / "typescript" / "bin" / "tsc"
 RULES: Final = Path(__file__).parent / "tsconfig.json"

@@ -24,8 +24,8 @@ from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, GuardrailInput, Note, Verdict, Verify
 from podium.engine.runner import ConductorWorker
-from podium.server.operation.startup import create_application as whole_application
 from podium.server.records.traces import TraceRecorder
+from podium.server.startup import create_application as whole_application
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, Served, application, serving
 

@@ -26,6 +26,14 @@ from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.core.request import Usage
 from podium.core.run import Run
+from podium.server.access.keys import (
+    KEY_ID_PREFIX,
+    ParsedSession,
+    Sessions,
+    matches,
+    parse_session,
+    parse_token,
+)
 from podium.server.access.policy import AccessPolicy, Principal, scope_of
 from podium.server.access.quotas import (
     KeyBudget,
@@ -33,14 +41,6 @@ from podium.server.access.quotas import (
     SharedBudget,
     SharedRates,
     SpentCap,
-)
-from podium.server.access.tokens import (
-    KEY_ID_PREFIX,
-    ParsedSession,
-    Sessions,
-    matches,
-    parse_session,
-    parse_token,
 )
 from podium.server.access.usage import (
     CostEstimator,
@@ -51,12 +51,11 @@ from podium.server.access.usage import (
 )
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import Key, KeyUsage, Scope
-from podium.store.quotas import at_most, charge_of, charged_amount
+from podium.store.keys import Key, KeyUsage, Scope, at_most, charge_of, charged_amount
 
 if TYPE_CHECKING:
-    from podium.store.sql.keys import KeyStore
     from podium.store.sql.quotas import ReservationStore
+    from podium.store.sql.records import KeyStore
 
 log = logging.getLogger("podium")
 

@@ -26,14 +26,17 @@ from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.core.run import Run
 from podium.server.access.policy import RequestQuota
 from podium.server.access.usage import BackgroundWriter
-from podium.store.keys import NO_CAP, Allowance, Period, Rules
-from podium.store.quotas import (
+from podium.store.keys import (
+    NO_CAP,
     NO_OTHERS,
     ZERO,
+    Allowance,
     Amount,
     KeyCharges,
     OtherProcesses,
+    Period,
     ReservationRow,
+    Rules,
     at_most,
     larger_of,
     remainder,

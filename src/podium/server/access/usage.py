@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Final
 from podium.core.errors import StoreError
 from podium.core.pool import Pool
 from podium.core.request import NO_USAGE, Usage
-from podium.store.keys import KeyUsage, merge_usage
-from podium.store.quotas import (
+from podium.store.keys import (
     ZERO,
     Amount,
     KeyCharges,
+    KeyUsage,
     RunCharge,
     charged_amount,
     is_plausible,
+    merge_usage,
 )
 
 if TYPE_CHECKING:

@@ -44,8 +44,7 @@ from podium.engine.requests import (
 )
 from podium.server.access import Principal
 from podium.server.answers.conversation import strip_call_ids
-from podium.server.answers.result import ApiResult, StreamSink
-from podium.server.answers.stored_responses import StoredResponses
+from podium.server.answers.result import ApiResult, StoredResponses, StreamSink
 from podium.server.api_error import ApiError, api_error_boundary, invalid
 from podium.server.dialects.request import ApiRequest, ApiResponse, check_exclude
 from podium.server.records.metrics import RequestCost

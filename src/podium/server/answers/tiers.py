@@ -37,10 +37,10 @@ from podium.server.answers.conversation import (
 from podium.server.answers.result import (
     ApiResult,
     EventFilter,
+    StoredResponses,
     StreamSink,
     build_result,
 )
-from podium.server.answers.stored_responses import StoredResponses
 from podium.server.api_error import ApiError, api_error_boundary, invalid
 from podium.server.dialects.request import ApiRequest, IdempotencyKey, Retry, check_exclude
 from podium.server.logs import LOGGER

@@ -25,7 +25,13 @@ from podium.server.dialects.content import (
     check_unique_names,
     find_tool,
     make_tool,
+    metadata,
+    openai_error,
     prepend_instructions,
+    response_format,
+    stream_options,
+    usage_details,
+    verbosity,
 )
 from podium.server.dialects.fields import (
     Fields,
@@ -39,14 +45,6 @@ from podium.server.dialects.fields import (
     number,
     read_object,
     text,
-)
-from podium.server.dialects.openai import (
-    metadata,
-    openai_error,
-    response_format,
-    stream_options,
-    usage_details,
-    verbosity,
 )
 from podium.server.dialects.request import (
     ApiRequest,

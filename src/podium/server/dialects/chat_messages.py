@@ -31,6 +31,7 @@ from podium.core.request import (
 from podium.server.api_error import invalid
 from podium.server.dialects.content import (
     ToolCallMatcher,
+    image_detail,
     image_url,
     is_empty_message,
     merge_tool_results,
@@ -46,7 +47,6 @@ from podium.server.dialects.fields import (
     text,
     unexpected,
 )
-from podium.server.dialects.openai import image_detail
 
 MAX_MESSAGES: Final = 10_000
 MAX_PARTS: Final = 10_000

@@ -14,7 +14,15 @@ from typing import Any, Final
 
 from podium.core.request import LOGPROBS, Message, ResponseOptions
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.content import prepend_instructions, strip_thinking
+from podium.server.dialects.content import (
+    VERBOSITY,
+    metadata,
+    prepend_instructions,
+    response_format,
+    stream_options,
+    strip_thinking,
+    verbosity,
+)
 from podium.server.dialects.fields import (
     Fields,
     Json,
@@ -27,13 +35,6 @@ from podium.server.dialects.fields import (
     number,
     read_object,
     text,
-)
-from podium.server.dialects.openai import (
-    VERBOSITY,
-    metadata,
-    response_format,
-    stream_options,
-    verbosity,
 )
 from podium.server.dialects.request import (
     ApiRequest,
@@ -50,9 +51,12 @@ from podium.server.dialects.responses_items import (
     Status,
     answer_text,
     call_item,
+    client_tool_names,
     input_items,
     message_item,
     read_response_id,
+    read_tool_choice,
+    read_tools,
     reasoning_item,
     refusal_part,
 )
@@ -65,7 +69,6 @@ from podium.server.dialects.responses_output import (
     response_status,
     responses_error,
 )
-from podium.server.dialects.responses_tools import client_tool_names, read_tool_choice, read_tools
 
 _HINTS: Final = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 """Fields that the response repeats, and that have no other effect on it."""

@@ -30,6 +30,7 @@ from podium.server.api_error import invalid
 from podium.server.dialects.content import (
     ToolCallMatcher,
     decode_thinking,
+    image_detail,
     image_url,
     is_empty_message,
     merge_tool_results,
@@ -47,8 +48,7 @@ from podium.server.dialects.fields import (
     read_object,
     text,
 )
-from podium.server.dialects.openai import image_detail
-from podium.server.dialects.responses_tools import ADDITIONAL, INPUT, flat_name
+from podium.server.dialects.responses_items import ADDITIONAL, INPUT, flat_name
 
 MAX_ITEMS: Final = 20_000
 MAX_PARTS: Final = 2_000

@@ -1,19 +1,39 @@
-"""Items of the Responses API: their ids, and those of responses.
+"""Items and tools of the Responses API.
 
 An item's id names its response, so that an `item_reference` finds it.
+
+Workers know only functions with plain names. A custom tool, which takes free text, becomes a
+function with that text as its one argument; its grammar goes into the description, and the client
+checks the input. A tool of a namespace gets the namespace as a prefix; `client_tool_names` maps
+back. Codex puts tools of known models into the input as `additional_tools` items. Tools that
+OpenAI runs on its own servers are refused.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from podium.core.request import Image, Message, Part, Text, ToolCall, ToolResult
-from podium.server.api_error import invalid
+from podium.core.request import Image, Message, Part, Text, Tool, ToolCall, ToolResult
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.content import MAX_TOOLS, check_unique_names, find_tool, make_tool
+from podium.server.dialects.fields import (
+    Fields,
+    Json,
+    array,
+    bounded_text,
+    choice,
+    describe,
+    flag,
+    join_path,
+    json_object,
+    read_object,
+    text,
+)
 from podium.server.dialects.request import ApiResponse, id_stem
-from podium.server.dialects.responses_tools import INPUT, ClientToolName
 
 Item = dict[str, Any]
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -166,3 +186,206 @@ def _free_input(arguments: str) -> str:
         return arguments
     text = given.get(INPUT) if isinstance(given, dict) else None
     return text if isinstance(text, str) else arguments
+
+
+ADDITIONAL: Final = "additional_tools"
+"""Type of an item that adds tools."""
+
+INPUT: Final = "input"
+"""The one argument of the function that stands for a custom tool."""
+
+_FREE_TEXT: Final[Json] = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string", "description": "The whole input of the tool."}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}
+
+_NAMED: Final = frozenset(
+    {"type", "name", "description", "allowed_callers", "async", "defer_loading"}
+)
+_FUNCTION: Final = _NAMED | {"parameters", "strict", "output_schema"}
+_CUSTOM: Final = _NAMED | {"format"}
+_NAMESPACE: Final = frozenset({"type", "name", "description", "tools"})
+_CHOICE: Final = frozenset({"type", "name", "mode", "tools"})
+_FORM: Final = frozenset({"type", "syntax", "definition"})
+
+_CODEX_MODEL_HINT: Final = (
+    "(Codex does so for models it does not know: set model to a name of this server, such as "
+    "podium)"
+)
+_SEARCH: Final = 'take it out of tools (in Codex: web_search = "disabled" in config.toml)'
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    "web_search": _SEARCH,
+    "web_search_2025_08_26": _SEARCH,
+    "web_search_preview": _SEARCH,
+    "web_search_preview_2025_03_11": _SEARCH,
+    "image_generation": (
+        "take it out of tools (in Codex: image_generation = false under [features] in config.toml)"
+    ),
+    "tool_search": f"send all tools in the request {_CODEX_MODEL_HINT}",
+    "local_shell": f"pass a function that runs commands {_CODEX_MODEL_HINT}",
+    "shell": "pass a function that runs commands",
+    "apply_patch": "pass a function or a custom tool that applies patches",
+    "mcp": "connect to the MCP server yourself, or configure it in podium.toml",
+}
+"""OpenAI's own tools, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToolName:
+    """The client's name of a tool."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
+
+
+def read_tools(fields: Fields) -> tuple[Tool, ...]:
+    """Read the tools of the body and of its input items; the last one of a name counts."""
+    every = {tool.name: tool for tool in fields.optional("tools", _tools) or ()}
+    for index, item in _additions(fields.values):
+        added = read_object(item, join_path("input", index))
+        every |= {tool.name: tool for tool in added.required("tools", _tools)}
+    if len(every) > MAX_TOOLS:
+        raise invalid("input", f"input: expected at most {MAX_TOOLS} tools, got {len(every)}")
+    return tuple(every.values())
+
+
+def _additions(body: Json) -> Iterator[tuple[int, Json]]:
+    """Yield the items that add tools, with their indices."""
+    items = body.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping) and item.get("type") == ADDITIONAL:
+            yield index, item
+
+
+def _tools(value: object, path: str) -> tuple[Tool, ...]:
+    groups = array(_entry, most=MAX_TOOLS)(value, path)
+    every = tuple(one for group in groups for one in group)
+    if len(every) > MAX_TOOLS:
+        raise invalid(path, f"{path}: expected at most {MAX_TOOLS} tools, got {len(every)}")
+    return check_unique_names(every, path)
+
+
+def client_tool_names(body: Json) -> dict[str, ClientToolName]:
+    """Map workers' tool names to the client's, except for plain functions, which are the same."""
+    names: dict[str, ClientToolName] = {}
+    added = [entry for _, item in _additions(body) for entry in item["tools"]]
+    for entry in [*(body.get("tools") or ()), *added]:
+        if entry["type"] == "namespace":
+            for inner in entry["tools"]:
+                is_custom = inner["type"] == "custom"
+                name = flat_name(entry["name"], inner["name"])
+                names[name] = ClientToolName(inner["name"], entry["name"], is_custom)
+        elif entry["type"] == "custom":
+            names[entry["name"]] = ClientToolName(entry["name"], is_custom=True)
+        else:
+            names.pop(entry["name"], None)
+    return names
+
+
+def flat_name(namespace: str | None, name: str) -> str:
+    """Return the name by which workers know a tool of a namespace."""
+    if not namespace:
+        return name
+    return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
+
+
+def read_tool_choice(
+    value: object, path: str, read_tools: tuple[Tool, ...]
+) -> tuple[str, tuple[Tool, ...]]:
+    """Return the tool choice and the tools that may be called."""
+    if isinstance(value, Mapping):
+        fields = read_object(value, path).expect(_CHOICE)
+        kind = fields.required("type", text)
+        if kind in ("function", "custom"):
+            named = _named(fields, read_tools)
+            return named.name, read_tools
+        if kind == "allowed_tools":
+            return _allowed(fields, read_tools)
+        at = fields.at("type")
+        raise invalid(
+            at, f"{at}: expected 'function', 'custom' or 'allowed_tools', got {describe(kind)}"
+        )
+    word = choice(("auto", "none", "required"))(value, path)
+    if word == "required" and not read_tools:
+        raise invalid(path, f"{path}: 'required' needs tools, and there are none")
+    return word, read_tools
+
+
+def _allowed(fields: Fields, read_tools: tuple[Tool, ...]) -> tuple[str, tuple[Tool, ...]]:
+    mode = fields.required("mode", choice(("auto", "required")))
+
+    def allowed(value: object, path: str) -> Tool:
+        entry = read_object(value, path).expect(_CHOICE)
+        entry.required("type", choice(("function", "custom")))
+        return _named(entry, read_tools)
+
+    return mode, fields.required("tools", array(allowed, most=MAX_TOOLS, least=1))
+
+
+def _named(fields: Fields, read_tools: tuple[Tool, ...]) -> Tool:
+    return find_tool(read_tools, fields.required("name", text), fields.at("name"))
+
+
+def _entry(value: object, path: str) -> tuple[Tool, ...]:
+    fields = read_object(value, path)
+    kind = fields.required("type", text)
+    if kind == "function":
+        return (_function(fields),)
+    if kind == "custom":
+        return (_custom(fields),)
+    if kind != "namespace":
+        raise _unsupported_tool(kind, fields.at("type"))
+    fields.expect(_NAMESPACE)
+    namespace = fields.required("name", bounded_text(1, 128))
+    fields.optional("description", text)
+
+    def inner(value: object, path: str) -> Tool:
+        entry = read_object(value, path)
+        kind = entry.required("type", choice(("function", "custom")))
+        return _function(entry, namespace) if kind == "function" else _custom(entry, namespace)
+
+    return fields.required("tools", array(inner, most=MAX_TOOLS))
+
+
+def _unsupported_tool(kind: str, path: str) -> ApiError:
+    instead = _UNSUPPORTED.get(kind, "expected 'function', 'custom' or 'namespace'")
+    return invalid(path, f"{path}: {describe(kind)} is not supported; {instead}")
+
+
+def _function(fields: Fields, namespace: str = "") -> Tool:
+    fields.expect(_FUNCTION)
+    fields.optional("strict", flag)
+    fields.optional("output_schema", json_object)
+    return _tool(fields, namespace, fields.values.get("parameters"))
+
+
+def _custom(fields: Fields, namespace: str = "") -> Tool:
+    fields.expect(_CUSTOM)
+    made = _tool(fields, namespace, _FREE_TEXT)
+    form = fields.optional("format", read_object)
+    if form is None or form.expect(_FORM).required("type", choice(("text", "grammar"))) == "text":
+        return made
+    syntax = form.required("syntax", choice(("lark", "regex")))
+    grammar = form.required("definition", bounded_text(1, 100_000))
+    rule = f"The input must follow this grammar ({syntax}):\n{grammar}"
+    return Tool(made.name, f"{made.description}\n\n{rule}".strip(), made.parameters)
+
+
+def _tool(fields: Fields, namespace: str, parameters: Any) -> Tool:
+    description = fields.optional("description", text)
+    for name in ("async", "defer_loading"):
+        if fields.optional(name, flag):
+            at = fields.at(name)
+            raise invalid(at, f"{at}: true is not supported; leave it out")
+    if callers := fields.optional("allowed_callers", array(text, most=8)):
+        _check_callers(callers, fields.at("allowed_callers"))
+    name = fields.required("name", bounded_text(1, 128))
+    return make_tool(flat_name(namespace, name), description, parameters, fields.path)
+
+
+def _check_callers(callers: tuple[str, ...], path: str) -> None:
+    for index, caller in enumerate(callers):
+        choice(("direct",))(caller, join_path(path, index))

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from podium.core.request import Delta, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError, Reason
-from podium.server.dialects.content import encode_thinking
-from podium.server.dialects.openai import openai_error, usage_details
+from podium.server.dialects.content import encode_thinking, openai_error, usage_details
 from podium.server.dialects.request import ApiRequest, ApiResponse, unsent_calls
 from podium.server.dialects.responses_items import (
     Item,
@@ -24,13 +23,13 @@ from podium.server.dialects.responses_items import (
     Status,
     answer_text,
     call_item,
+    client_tool_names,
     message_item,
     output_text,
     reasoning_item,
     refusal_part,
     response_id,
 )
-from podium.server.dialects.responses_tools import client_tool_names
 
 ENCRYPTED: Final = "reasoning.encrypted_content"
 """A value of `include`: reasoning items carry the model's opaque thinking."""

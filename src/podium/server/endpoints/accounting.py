@@ -23,7 +23,7 @@ from podium.core.request import add
 from podium.core.run import Tier, timestamp
 from podium.server.access import Principal
 from podium.server.api_error import invalid
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.http import PrincipalDep, ServiceDep
 from podium.server.endpoints.pool import best_worker
 from podium.server.model_catalog import parse_tier
 from podium.server.service import Service

@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from podium.server.api_error import invalid
 from podium.server.dialects.fields import array, bounded_text, json_object, read_object
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import encode_json, parse_json_object
+from podium.server.endpoints.http import PrincipalDep, ServiceDep, encode_json, parse_json_object
 from podium.server.endpoints.openapi import CHAT_DOCUMENT, request_body
 
 router = APIRouter(prefix="/v1/chats", tags=["chats"])

@@ -23,8 +23,7 @@ from podium.server.access.keys import (
     parse_draft,
 )
 from podium.server.api_error import ApiError, invalid
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import parse_json_object
+from podium.server.endpoints.http import PrincipalDep, ServiceDep, parse_json_object
 from podium.server.endpoints.openapi import request_body
 from podium.store.audit import AuditAction, AuditDetails
 from podium.store.keys import Key, Rules

@@ -15,8 +15,7 @@ from podium.core.errors import UnreadableRun
 from podium.core.run import load
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import encode_json
+from podium.server.endpoints.http import PrincipalDep, ServiceDep, encode_json
 from podium.server.records.repository import run_details, runs_in, step_details
 from podium.server.service import Service
 from podium.server.training_runs import (

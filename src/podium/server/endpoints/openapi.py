@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from podium.server.access.tokens import MAX_TOKEN
+from podium.server.access.keys import MAX_TOKEN
 from podium.store.base import MAX_ANSWER, MAX_COMMENT
 
 _TEXT: Final = {"type": "string"}

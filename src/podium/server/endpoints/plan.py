@@ -20,8 +20,7 @@ from podium.server.api_error import api_error_boundary, invalid
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, merge_podium_headers
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import parse_json_object, read_body
+from podium.server.endpoints.http import PrincipalDep, ServiceDep, parse_json_object, read_body
 from podium.server.endpoints.openapi import COUNT, request_body
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget

@@ -1,4 +1,4 @@
-"""The pool and its statistics over the runs that the caller may see.
+"""The models and the pool, with statistics over the runs that the caller may see.
 
 Workers that a key excludes are not shown to it.
 """
@@ -6,7 +6,8 @@ Workers that a key excludes are not shown to it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -23,9 +24,14 @@ from podium.engine import Calls
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.dialects.fields import flag, read_object
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import parse_json_object
+from podium.server.endpoints.http import (
+    PrincipalDep,
+    ServiceDep,
+    is_anthropic_client,
+    parse_json_object,
+)
 from podium.server.endpoints.openapi import WORKER_SWITCH, request_body
+from podium.server.model_catalog import ModelEntry
 from podium.server.service import Service
 from podium.server.worker_statistics import (
     NOTHING,
@@ -274,3 +280,60 @@ def _format_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+models_router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@models_router.get("")
+async def models(
+    request: HttpRequest, service: ServiceDep, principal: PrincipalDep
+) -> dict[str, Any]:
+    """List the tiers and the workers; in Anthropic's format with the header `anthropic-version`."""
+    entries = list(_visible(service, principal))
+    if not is_anthropic_client(request):
+        return {"object": "list", "data": [_openai_entry(entry, service) for entry in entries]}
+    return {
+        "data": [_anthropic_entry(entry, service) for entry in entries],
+        "has_more": False,
+        "first_id": entries[0].name if entries else None,
+        "last_id": entries[-1].name if entries else None,
+    }
+
+
+@models_router.get("/{name:path}")
+async def model(
+    request: HttpRequest, name: str, service: ServiceDep, principal: PrincipalDep
+) -> dict[str, Any]:
+    """Return one model, also by its pinned name."""
+    listed = service.catalog.find(name).name
+    for item in _visible(service, principal):
+        if item.name == listed:
+            entry = replace(item, name=name)
+            return (_anthropic_entry if is_anthropic_client(request) else _openai_entry)(
+                entry, service
+            )
+    raise ApiError("not_found", f"model not found for this API key: {name[:200]!r}", field="model")
+
+
+def _visible(service: Service, principal: Principal) -> Iterable[ModelEntry]:
+    return (item for item in service.catalog if principal.can_list(item.name, item.owner))
+
+
+def _openai_entry(entry: ModelEntry, service: Service) -> dict[str, Any]:
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": int(service.started),
+        "owned_by": entry.owner,
+    }
+
+
+def _anthropic_entry(entry: ModelEntry, service: Service) -> dict[str, Any]:
+    created = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="seconds")
+    return {
+        "type": "model",
+        "id": entry.name,
+        "display_name": entry.description or entry.name,
+        "created_at": created.replace("+00:00", "Z"),
+    }

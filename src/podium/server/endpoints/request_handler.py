@@ -34,11 +34,11 @@ from podium.server.dialects.request import (
     IdempotencyKey,
     merge_podium_headers,
 )
-from podium.server.endpoints.auth import authenticate
 from podium.server.endpoints.http import (
     CLIENT_CLOSED_REQUEST,
     ClientDisconnected,
     HttpExchange,
+    authenticate,
     server_stopped_error,
 )
 from podium.server.endpoints.response_stream import ResponseStream

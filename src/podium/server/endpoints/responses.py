@@ -12,8 +12,7 @@ from fastapi import APIRouter, Query
 from podium.core.request import Delta, Usage
 from podium.server.access import Principal
 from podium.server.answers.conversation import parse_response_id
-from podium.server.answers.result import find_failure
-from podium.server.answers.stored_responses import StoredResponse
+from podium.server.answers.result import StoredResponse, find_failure
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import Json
 from podium.server.dialects.request import ApiRequest, ApiResponse
@@ -22,13 +21,12 @@ from podium.server.dialects.responses_input import is_reference
 from podium.server.dialects.responses_items import (
     Item,
     Status,
+    client_tool_names,
     input_items,
     read_response_id,
     response_of_item,
 )
-from podium.server.dialects.responses_tools import client_tool_names
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import ClientDisconnected
+from podium.server.endpoints.http import ClientDisconnected, PrincipalDep, ServiceDep
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget
 from podium.server.service import Service

@@ -20,8 +20,7 @@ from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.dialects.fields import bounded_text, number, read_object
 from podium.server.endpoints.accounting import key_names
-from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.endpoints.http import encode_json, parse_json_object
+from podium.server.endpoints.http import PrincipalDep, ServiceDep, encode_json, parse_json_object
 from podium.server.endpoints.openapi import FEEDBACK, request_body
 from podium.server.records.repository import run_details, runs_in, step_details
 from podium.server.service import Service

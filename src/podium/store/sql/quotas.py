@@ -38,18 +38,22 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.rate_limit import RateLimiter
-from podium.store.keys import AMOUNTS, KeyUsage, Period, Rules, merge_usage
-from podium.store.quotas import (
+from podium.store.keys import (
+    AMOUNTS,
     ZERO,
     Amount,
     KeyCharges,
+    KeyUsage,
     OtherProcesses,
+    Period,
     ReservationResult,
     ReservationRow,
+    Rules,
     RunCharge,
     at_most,
     charged_amount,
     larger_of,
+    merge_usage,
     remainder,
 )
 from podium.store.sql.database import Transaction

@@ -1,16 +1,21 @@
-"""The audit log, feedback and idempotent requests, in the database of the runs."""
+"""API keys, conversations, the audit log, feedback and idempotent requests, beside the runs."""
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Executable, delete, insert, or_, select, update
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Executable, delete, func, insert, or_, select, update
+from sqlalchemy import Row as SqlRow
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from podium.core.errors import NotFound
+from podium.core.errors import ConfigError, NotFound, StoreError
 from podium.core.run import timestamp
 from podium.store.audit import (
     GENESIS_DIGEST,
@@ -22,13 +27,19 @@ from podium.store.audit import (
     verify_entries,
 )
 from podium.store.base import Feedback, IdempotentRequest
+from podium.store.keys import Key, KeyUsage, Rules
 from podium.store.sql.database import Transaction
+from podium.store.sql.quotas import QuotaStore
 from podium.store.sql.tables import (
     AUDIT,
+    CHATS,
     DISABLED_WORKERS,
     FEEDBACK,
     IDEMPOTENT_REQUESTS,
+    KEY_USAGE,
+    KEYS,
     RUNS,
+    Row,
     dialect_insert,
     insert_missing,
     plain,
@@ -258,3 +269,177 @@ def _is_unchanged(found: IdempotentRequest) -> ColumnElement[bool]:
         & (table.process == found.process)
         & (table.created_at == found.created_at)
     )
+
+
+SUMMARY = (
+    CHATS.c.id,
+    CHATS.c.title,
+    CHATS.c.created_at,
+    CHATS.c.updated_at,
+    CHATS.c.shared,
+)
+
+
+class ChatStore:
+    """Stores conversations; methods that name one raise `NotFound` if the owner has none such."""
+
+    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+        self._transaction = transaction
+        self._clock = clock
+
+    async def save(self, owner: str, id_: str, title: str, words: str, content: Any) -> None:
+        """Create a conversation or replace its content. `words` is what a search looks at."""
+        now = self._clock()
+        row = {
+            "title": plain(title),
+            "words": plain(words),
+            "updated_at": now,
+            "document": json.dumps(content),
+        }
+        new = {**row, "id": id_, "owner": owner, "created_at": now, "shared": None}
+        async with self._transaction() as connection:
+            await connection.execute(insert_missing(connection.dialect.name, CHATS), [new])
+            changed = await connection.execute(update(CHATS).where(_own(owner, id_)).values(row))
+            if changed.rowcount == 0:
+                raise _not_found(id_)
+
+    async def list(self, owner: str, text: str | None = None, limit: int = 100) -> list[Row]:
+        """List conversations without their content, the latest first."""
+        query = select(*SUMMARY).where(CHATS.c.owner == owner)
+        for word in plain(text or "").split():
+            found = [c.icontains(word, autoescape=True) for c in (CHATS.c.title, CHATS.c.words)]
+            query = query.where(or_(*found))
+        query = query.order_by(CHATS.c.updated_at.desc(), CHATS.c.id).limit(limit)
+        async with self._transaction() as connection:
+            return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+    async def get(self, owner: str, id_: str) -> Row:
+        """Return a conversation with its content."""
+        return await self._one(_own(owner, id_), id_)
+
+    async def get_shared(self, token: str) -> Row:
+        """Return the conversation that is shared under this token; raises `NotFound`."""
+        return await self._one(CHATS.c.shared == plain(token), token)
+
+    async def share(self, owner: str, id_: str, *, is_shared: bool) -> Row:
+        """Share a conversation under a new token, or revoke its token."""
+        token = secrets.token_urlsafe(24) if is_shared else None
+        async with self._transaction() as connection:
+            statement = update(CHATS).where(_own(owner, id_)).values(shared=token)
+            await connection.execute(statement)
+        return await self.get(owner, id_)
+
+    async def delete(self, owner: str, id_: str) -> None:
+        """Delete a conversation; its runs stay."""
+        async with self._transaction() as connection:
+            if (await connection.execute(delete(CHATS).where(_own(owner, id_)))).rowcount == 0:
+                raise _not_found(id_)
+
+    async def delete_before(self, moment: str) -> None:
+        """Delete conversations that nobody has continued since the moment."""
+        async with self._transaction() as connection:
+            await connection.execute(delete(CHATS).where(CHATS.c.updated_at < moment))
+
+    async def _one(self, condition: ColumnElement[bool], id_: str) -> Row:
+        query = select(*SUMMARY, CHATS.c.document).where(condition)
+        async with self._transaction() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        if row is None:
+            raise _not_found(id_)
+        return {**row, "document": json.loads(row["document"])}
+
+
+def _own(owner: str, id_: str) -> ColumnElement[bool]:
+    return (CHATS.c.id == plain(id_)) & (CHATS.c.owner == owner)
+
+
+def _not_found(id_: str) -> NotFound:
+    return NotFound(f"conversation not found: {id_[:80]!r}")
+
+
+class KeyStore:
+    """Stores keys and their usage; methods raise `StoreError`."""
+
+    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+        self._transaction = transaction
+        self._clock = clock
+        self.quotas = QuotaStore(transaction, clock)
+
+    async def add(self, key: Key) -> None:
+        """Store a new key."""
+        row = {**asdict(key), "name": plain(key.name), "rules": _dump_rules(key.rules)}
+        async with self._transaction() as connection:
+            await connection.execute(insert(KEYS), row)
+
+    async def key(self, key_id: str) -> Key | None:
+        """Return the key, revoked ones included, or None."""
+        async with self._transaction() as connection:
+            found = await connection.execute(select(KEYS).where(KEYS.c.id == plain(key_id)))
+            row = found.one_or_none()
+        return None if row is None else _read_key(row)
+
+    async def keys(self) -> list[Key]:
+        """List all keys, revoked ones included, newest first."""
+        newest_first = select(KEYS).order_by(KEYS.c.created_at.desc(), KEYS.c.id)
+        async with self._transaction() as connection:
+            rows = (await connection.execute(newest_first)).all()
+        return [_read_key(row) for row in rows]
+
+    async def revoke(self, key_id: str) -> None:
+        """Revoke a key for good; raises `NotFound`. The first time counts."""
+        first = func.coalesce(KEYS.c.revoked_at, self._clock())
+        statement = update(KEYS).where(KEYS.c.id == plain(key_id)).values(revoked_at=first)
+        async with self._transaction() as connection:
+            if (await connection.execute(statement)).rowcount == 0:
+                raise _key_not_found(key_id)
+
+    async def change(self, key: Key) -> None:
+        """Replace the name, rules and expiry of a key; raises `NotFound`."""
+        values = {
+            "name": plain(key.name),
+            "rules": _dump_rules(key.rules),
+            "expires_at": key.expires_at,
+        }
+        async with self._transaction() as connection:
+            statement = update(KEYS).where(KEYS.c.id == plain(key.id)).values(values)
+            if (await connection.execute(statement)).rowcount == 0:
+                raise _key_not_found(key.id)
+
+    async def usage(
+        self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
+    ) -> list[KeyUsage]:
+        """List usage by day, key and model; `since` and `until` are days, both included."""
+        columns = [column for column in KEY_USAGE.columns if column.name != "used_at"]
+        query = select(*columns).order_by(KEY_USAGE.c.day, KEY_USAGE.c.key_id, KEY_USAGE.c.model)
+        if key_id is not None:
+            query = query.where(KEY_USAGE.c.key_id == key_id)
+        if since is not None:
+            query = query.where(KEY_USAGE.c.day >= since)
+        if until is not None:
+            query = query.where(KEY_USAGE.c.day <= until)
+        async with self._transaction() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [KeyUsage(**row) for row in rows]
+
+
+def _key_not_found(key_id: str) -> NotFound:
+    return NotFound(f"key not found: {key_id!r}; list them with: podium keys list")
+
+
+def _dump_rules(rules: Rules) -> str:
+    return json.dumps(_rules_adapter().dump_python(rules, mode="json"), separators=(",", ":"))
+
+
+def _read_key(row: SqlRow[Any]) -> Key:
+    try:
+        rules = _rules_adapter().validate_python(json.loads(row.rules))
+    except (ValueError, ConfigError) as error:  # pydantic's errors are ValueErrors
+        raise StoreError(
+            f"cannot read the rules of key {row.id}; revoke it and create another"
+        ) from error
+    return Key(**{**row._mapping, "rules": rules})
+
+
+@cache
+def _rules_adapter() -> TypeAdapter[Rules]:
+    return TypeAdapter(Rules)

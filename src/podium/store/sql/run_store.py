@@ -25,18 +25,18 @@ from podium.store.base import (
     RunStore,
     RunSummary,
 )
-from podium.store.quotas import charge_of
-from podium.store.sql.chats import ChatStore
+from podium.store.keys import charge_of
 from podium.store.sql.claims import UNCLAIMED, ClaimTable, run_claimed
 from podium.store.sql.database import Clock, Database
-from podium.store.sql.keys import KeyStore
 from podium.store.sql.queries import SUMMARIES, RunStatistics, filter_runs, find_run_id, read_run
 from podium.store.sql.quotas import mark_deleted, prune_charges, record_usage
 from podium.store.sql.records import (
     AuditLog,
+    ChatStore,
     DisabledWorkerStore,
     FeedbackStore,
     IdempotencyStore,
+    KeyStore,
 )
 from podium.store.sql.tables import (
     RUN_WORKERS,

@@ -8,7 +8,7 @@ from podium.core.request import ResponseOptions, Tool
 from podium.server.api_error import ApiError
 from podium.server.dialects.content import MAX_TOOLS
 from podium.server.dialects.responses import RESPONSES
-from podium.server.dialects.responses_tools import ClientToolName, client_tool_names, flat_name
+from podium.server.dialects.responses_items import ClientToolName, client_tool_names, flat_name
 from support.readers import read_strictly
 
 FORM: Final = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -1,1 +1,0 @@
-"""Start a server: from settings to a listening process."""
