@@ -86,14 +86,12 @@ class NounGroup(TyperGroup):
     """The commands of one noun. Called without one, it prints its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments after the noun."""
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands with the first sentence of their help."""
         with formatter.section("Commands"):
             formatter.write_dl(
                 [
@@ -113,16 +111,13 @@ class LazyGroup(TyperGroup):
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with _translated_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """List the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a command."""
         if cmd_name not in COMMANDS:
             close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(COMMANDS)}"
@@ -134,7 +129,6 @@ class LazyGroup(TyperGroup):
         return _with_plain_help(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 

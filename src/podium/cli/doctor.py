@@ -68,7 +68,6 @@ class McpServerStatus:
 
     @property
     def line(self) -> str:
-        """The status as text."""
         server, reached = self.settings, self.reached
         where = redact_url(server.url) if server.url else server.command
         if reached.problem is not None:

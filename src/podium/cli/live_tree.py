@@ -104,7 +104,6 @@ class RunTracker:
         self._runs: dict[str, RunView] = {}
 
     def show(self, event: Event) -> None:
-        """Update the state with the next event."""
         match event:
             case RunStarted():
                 self._begin(event)
@@ -211,7 +210,6 @@ class LiveTree:
         )
 
     def show(self, event: Event) -> None:
-        """Take the next event; the next redraw shows it."""
         self._tracker.show(event)
 
     def __enter__(self) -> LiveTree:

@@ -110,7 +110,6 @@ def with_brief_help(*names: str) -> type[TyperCommand]:
         """A command with many options; it takes `HelpAll`."""
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
-            """Write the options that were asked for."""
             shown = {*names, "help_all"}
             options = [param for param in self.params if isinstance(param, TyperOption)]
             for option in options:
@@ -292,7 +291,6 @@ class PlanningOptions:
     ] = None
 
     def to_run_options(self, budget: Budget) -> RunOptions:
-        """Return the options of a run with that budget."""
         options = RunOptions(budget=budget)
         if self.tier is not None:
             options["tier"] = self.tier
@@ -335,7 +333,6 @@ ON_THIS_MACHINE: Final = ("llamacpp", "scripted", PYTHON_PROVIDER, CONDUCTOR_PRO
 
 
 async def load_settings(options: PoolOptions, environment: Mapping[str, str]) -> Settings:
-    """Load the settings and apply the options."""
     searched = _without_providers(environment) if options.offline else environment
     settings = await discover_settings(searched, config=options.config, pool=options.pool)
     wanted = options.conductor
@@ -418,7 +415,6 @@ def check_can_resume(run: Run, settings: Settings) -> None:
 
 
 def _name_of(conductor: ConductorSettings) -> str:
-    """Return the name that the conductor will have."""
     if conductor.kind == "model" and conductor.worker is not None:
         return model_conductor_name(conductor.worker.profile.name)
     if conductor.kind == "evolved" and conductor.coordinator is not None:

@@ -187,7 +187,6 @@ def format_usd(usd: float | None) -> str:
 
 
 def format_tokens(count: int | None) -> str:
-    """Format a number of tokens."""
     if count is None:
         return "tokens unknown"
     return f"{count:,} token{'' if count == 1 else 's'}"
@@ -199,7 +198,6 @@ def format_usage(usage: Usage) -> str:
 
 
 def format_seconds(duration: float) -> str:
-    """Format a duration."""
     if duration < 60:
         return f"{duration:.1f} s"
     return f"{int(duration) // 60} min {int(duration) % 60} s"
@@ -253,7 +251,6 @@ def describe_plan(run: Run, round_: Round) -> str:
 
 
 def describe_step(index: int, step: Step) -> str:
-    """Format a step of a plan."""
     when = "" if step.condition is None else f", if {step.condition}"
     return f"{index} {step.worker}: {step.subtask} ({describe_access(step.access)}{when})"
 
@@ -302,7 +299,6 @@ def describe_run_end(run: Run, *, cut_off: bool = False) -> str:
 
 
 def describe_feedback(feedback: Feedback) -> str:
-    """Format the feedback on a run."""
     grader = f" by {feedback.grader}" if feedback.grader else ""
     comment = f": {feedback.comment}" if feedback.comment else ""
     correct = f"; correct answer: {feedback.answer}" if feedback.answer else ""

@@ -146,7 +146,6 @@ def _end(one: Run, other: Run) -> Pairs:
 
 
 def comparison_document(differences: list[RunDifference]) -> list[dict[str, Any]]:
-    """Return the differences as JSON."""
     return [asdict(difference) for difference in differences]
 
 

@@ -277,7 +277,6 @@ def _try_resume(
 def _resume(
     run_id: str, pool: PoolOptions, budget: BudgetOptions, *, json: bool, quiet: bool
 ) -> ExitCode:
-    """Resume one run and show it."""
     found = run_with_store(pool.config, lambda store: store.load(run_id), pool.pool)
     if found.status != "answered":
         _check_settings(found, pool)
@@ -312,7 +311,6 @@ def _check_settings(run: Run, pool: PoolOptions) -> None:
 
 
 async def _delete(store: RunStore, named: str) -> str:
-    """Delete the run and return its id."""
     try:
         run = await store.load(named)
     except StoreError:  # it cannot be read, but it can be deleted by its whole id
@@ -357,7 +355,6 @@ async def _load_details(store: RunStore, run_id: str) -> tuple[Run, bool, Feedba
 
 
 def _resume_command(run_id: str, config: Path | None) -> str:
-    """Return the command that resumes a run."""
     given = f" --config {shlex.quote(str(config))}" if config is not None else ""
     return f"podium runs resume {run_id}{given}"
 

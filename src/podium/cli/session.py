@@ -121,7 +121,6 @@ class LinePrinter:
         self._calls: dict[tuple[str, int, int], Counter[str]] = {}
 
     def show(self, event: Event) -> None:
-        """Show the next event."""
         match event:
             case RunStarted(run):
                 self._runs[run.id] = run

@@ -128,12 +128,10 @@ class ApiError(Exception):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return STATUS[self.reason]
 
     @property
     def headers(self) -> dict[str, str]:
-        """The response headers of the error."""
         headers = request_id_headers(self.request_id)
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after + 0.499)))

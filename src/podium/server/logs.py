@@ -45,7 +45,6 @@ class JsonLogFormatter(logging.Formatter):
     """Formats a record as one line of JSON, with its `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": moment,
@@ -64,7 +63,6 @@ class TextLogFormatter(logging.Formatter):
     """Formats a record as one line for people; exceptions keep their traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record."""
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = _extra_fields(record)
         if record.msg == REQUEST_MESSAGE and "status" in fields:

@@ -62,7 +62,6 @@ class ModelLoader:
             self._task = asyncio.create_task(_load(loadable))
 
     async def stop(self) -> None:
-        """Cancel loading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

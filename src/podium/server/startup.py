@@ -290,12 +290,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timeout."""
         super().connection_made(transport)
         self._start_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timeout."""
         super().connection_lost(exc)
         self._stop_timeout()
 
@@ -318,12 +316,10 @@ class BoundedHttp(HttpToolsProtocol):
         """Do not log that websockets are not installed."""
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
         self._has_progress = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._has_progress = True
         super().on_body(body)
 
@@ -372,12 +368,10 @@ class StoppableServer(uvicorn.Server):
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal to stop."""
         super().handle_exit(sig, frame)
         if self.force_exit and self._loop is not None:
             self._loop.call_soon_threadsafe(self._cut_off)
@@ -397,13 +391,11 @@ class AnnouncedServer(StoppableServer):
     """A server that logs its address when it listens, and when it stops."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
         await super().startup(sockets)
         for listening in sockets or ():
             log_address(listening)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, and say so."""
         LOGGER.info(shutdown_message(len(self.server_state.tasks), self.config))
         await super().shutdown(sockets)
         LOGGER.info("stopped")
@@ -414,7 +406,6 @@ class _Process(Process):
 
     @property
     def server(self) -> uvicorn.Server:
-        """The server of the process."""
         if self._server is None:
             self._server = StoppableServer(self.config)
         return self._server
@@ -425,25 +416,21 @@ class AnnouncedProcesses(Multiprocess):
     uvicorn's own, which a second Ctrl-C ends without answering its clients."""
 
     def init_processes(self) -> None:
-        """Start every process."""
         for _ in range(self.processes_num):
             process = _Process(self.config, self.sockets)
             process.start()
             self.processes.append(process)
 
     def terminate_all(self) -> None:
-        """Tell every process to stop."""
         LOGGER.info(shutdown_message(None, self.config))
         super().terminate_all()
 
     def join_all(self) -> None:
-        """Wait until they have."""
         super().join_all()
         LOGGER.info("stopped")
 
 
 def log_address(listening: socket.socket) -> None:
-    """Log the server's address."""
     LOGGER.info("running on %s, open it in a browser; Ctrl-C stops it", format_address(listening))
 
 

@@ -74,7 +74,6 @@ class RunDigest:
 
     @property
     def is_cost_known(self) -> bool:
-        """True if the cost of every call is known."""
         return all(call.cost_usd is not None for call in self.calls)
 
 
@@ -258,7 +257,6 @@ class WorkerStats:
 
     @property
     def health(self) -> Health:
-        """The state of the latest call."""
         if not self.calls:
             return "unknown"
         return "failing" if self.failures_in_a_row else "working"

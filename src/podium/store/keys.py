@@ -213,7 +213,6 @@ def larger_of(one: Amount, other: Amount) -> Amount:
 
 
 def at_most(amount: Amount, cap: Allowance) -> Amount:
-    """Return the amount, no more than the cap."""
     return Amount(
         amount.usd if cap.usd is None else min(amount.usd, cap.usd),
         amount.tokens if cap.tokens is None else min(amount.tokens, cap.tokens),
@@ -299,7 +298,6 @@ class RunCharge:
 
     @property
     def amount(self) -> Amount:
-        """The amount charged."""
         return charged_amount(self.usage)
 
 

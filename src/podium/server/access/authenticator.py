@@ -99,7 +99,6 @@ def too_many_failures(wait: float) -> ApiError:
 
 
 def unauthenticated(message: str) -> ApiError:
-    """Build the 401."""
     return ApiError("unauthenticated", message)
 
 
@@ -188,7 +187,6 @@ class KeyAuthenticator(AccessPolicy):
         self._day_number, self._day = -1, ""
 
     async def authenticate(self, token: str | None, address: str = "") -> Principal:
-        """Identify the caller by API key or session."""
         if not token:
             raise unauthenticated("API key required; send it as Authorization: Bearer pk_…")
         session = parse_session(token)
@@ -207,13 +205,11 @@ class KeyAuthenticator(AccessPolicy):
         )
 
     async def sign_in(self, token: str, address: str = "") -> str | None:
-        """Exchange a key for a session. A session cannot renew itself."""
         return self._sessions.create(await self._key_of_token(token, address))
 
     async def reserve(
         self, principal: Principal, *, model: str, tokens: int, scope: Scope | None = None
     ) -> Principal:
-        """Check scope and model, and reserve quota for a request."""
         principal.require(scope or scope_of(model))
         principal.check_model(model, self._providers.get(model, ""))
         account = self._accounts[principal.key_id]
@@ -297,7 +293,6 @@ class KeyAuthenticator(AccessPolicy):
 
     @asynccontextmanager
     async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
-        """Open a reservation for a run resumed without a request."""
         account = await self._find_account(run.owner, None) if run.owner else None
         if account is None:
             if run.owner.startswith(KEY_ID_PREFIX):
@@ -322,16 +317,13 @@ class KeyAuthenticator(AccessPolicy):
             budget.settle(reservation, reservation.used)
 
     def refresh(self, key_id: str) -> None:
-        """Read the key again before its next request."""
         if key_id in self._accounts:
             self._accounts[key_id].day = ""
 
     async def flush(self) -> None:
-        """Write all pending usage."""
         await self._usage.write()
 
     async def close(self) -> None:
-        """Write all pending usage, and stop."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait({self._renewing})

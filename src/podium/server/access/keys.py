@@ -110,12 +110,10 @@ def parse_token(token: str) -> ParsedToken | None:
 
 
 def matches(token: ParsedToken, key: Key) -> bool:
-    """True if it is the token of the key."""
     return hmac.compare_digest(token.digest, key.digest)
 
 
 def digest_of(token: str) -> str:
-    """Return the digest that is stored of a token."""
     return blake2b(token.encode(), digest_size=32, key=_DIGEST_KEY).hexdigest()
 
 
@@ -128,7 +126,6 @@ class Sessions:
         self._clock = clock
 
     def create(self, key: Key) -> str:
-        """Create a session for the key."""
         ends = int(self._clock()) + SESSION_SECONDS
         number = key.id.removeprefix(KEY_ID_PREFIX)
         return f"{SESSION_PREFIX}{number}_{ends}_{self._sign(key, ends)}"
@@ -174,7 +171,6 @@ class KeyDraft(Rules):
 
     @property
     def rules(self) -> Rules:
-        """The rules of the key."""
         return Rules(**{name: getattr(self, name) for name in RULES})
 
     @property
@@ -216,7 +212,6 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def to_document(info: KeyInfo) -> dict[str, Any]:
-    """Return the key as JSON."""
     document: dict[str, Any] = _adapter(KeyInfo).dump_python(info, mode="json")
     return document
 
@@ -400,5 +395,4 @@ def _describe(key: Key, charges: KeyCharges, now: datetime) -> KeyInfo:
 
 
 def apply_draft(key: Key, draft: KeyDraft) -> Key:
-    """Return the key as the draft changes it."""
     return replace(key, name=draft.name.strip(), rules=draft.rules, expires_at=draft.expiry)

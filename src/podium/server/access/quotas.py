@@ -83,7 +83,6 @@ class SpentCap:
 
     @property
     def name(self) -> str:
-        """The name of the budget."""
         return _PERIOD_NAMES[self.period]
 
     @property
@@ -227,7 +226,6 @@ class KeyBudget:
             self._wake()
 
     def settle(self, reservation: Reservation, charged: Amount) -> None:
-        """Replace the reservation by a charge."""
         self._expected = self._expected - reservation.expected
         self._reserved = self._reserved - reservation.reserved
         self._reservations -= 1
@@ -293,14 +291,12 @@ class Reservation(RequestQuota):
         return budget
 
     def attach_run(self, run: Run) -> None:
-        """Have other processes charge the reservation as this run."""
         if self.id and self._budget.shared is not None:
             self.run_id = run.id
             self._budget.shared.write_soon(self)
 
     @property
     def used(self) -> Amount:
-        """What its calls have used."""
         return self._used
 
     @property
@@ -329,24 +325,19 @@ class Reservation(RequestQuota):
 
     @property
     def has_calls_in_flight(self) -> bool:
-        """True if calls with the same key are in flight."""
         return self._budget.has_calls
 
     @property
     def is_shared(self) -> bool:
-        """True if other processes see the reservation."""
         return bool(self.id) and self._budget.shared is not None
 
     def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
-        """Build the error that names the key's tightest budget."""
         return self._budget.exhausted(cap, run_limit, self.expected - self._used)
 
     def reserve(self, reservation: CallReservation) -> None:
-        """Begin a call that may use so much."""
         self._change(Amount(reservation.usd, reservation.tokens), ZERO, 1)
 
     def settle(self, reservation: CallReservation, tokens: int, usd: float) -> None:
-        """End a call that used so much."""
         self._change(Amount(-reservation.usd, -reservation.tokens), Amount(usd, tokens), -1)
         if self.id and self._budget.shared is not None:
             self._budget.shared.write_soon(self)
@@ -359,7 +350,6 @@ class Reservation(RequestQuota):
         return await shared.grow(self)
 
     async def wait_for_change(self) -> None:
-        """Wait until a call with the same key has ended, or a request was settled."""
         await self._budget.wait_for_change()
 
     def to_row(self, key_id: str) -> ReservationRow:

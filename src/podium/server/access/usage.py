@@ -67,7 +67,6 @@ class BackgroundWriter:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.start)
 
     def cancel_timer(self) -> None:
-        """Cancel the scheduled write."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

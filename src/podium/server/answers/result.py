@@ -314,7 +314,6 @@ class StoredResponse(NamedTuple):
 
     @property
     def exchange(self) -> Exchange:
-        """The response as the run has it."""
         return self.run.current_exchange if self.is_last else self.run.exchanges[self.number]
 
     @property
@@ -332,7 +331,6 @@ class StoredResponse(NamedTuple):
 
     @property
     def output(self) -> Message:
-        """The response as the assistant's message."""
         exchange = self.exchange
         return output_message(exchange.thinking, exchange.text, exchange.tool_calls)
 

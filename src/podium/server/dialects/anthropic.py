@@ -217,7 +217,6 @@ def _unsupported_tool(kind: str, path: str) -> ApiError:
 
 
 def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
-    """Return a tool's name or one of `TOOL_CHOICES`."""
     chosen = body.optional("tool_choice", read_object)
     if chosen is None:
         return ""
@@ -294,7 +293,6 @@ class AnthropicDialect:
     fields = FIELDS
 
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError`."""
         return _read(body, counting=False)
 
     def read_count(self, body: Json) -> ApiRequest:
@@ -302,11 +300,9 @@ class AnthropicDialect:
         return _read(body, counting=True)
 
     def format_count(self, tokens: int) -> dict[str, Any]:
-        """Return the body of a count."""
         return {"input_tokens": tokens}
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """Return a message."""
         content: list[dict[str, Any]] = []
         if answer.thinking and writer.keeps_thinking(request):
             block = thinking_block(answer.thinking, in_words=request.shows_reasoning)
@@ -319,11 +315,9 @@ class AnthropicDialect:
         return start | {"content": content} | stop
 
     def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> AnthropicWriter:
-        """Return a writer of message events."""
         return AnthropicWriter(request, opening)
 
     def format_error(self, error: ApiError) -> dict[str, Any]:
-        """Return the body of an error."""
         return writer.anthropic_error(error)
 
 

@@ -50,7 +50,6 @@ def redacted_block(sealed: str) -> dict[str, Any]:
 
 
 def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
-    """Read a `thinking` or `redacted_thinking` block."""
     if block.values.get("type") == "thinking":
         block.expect(_THINKING)
         block.required("thinking", text)
@@ -128,7 +127,6 @@ def stop_fields(answer: ApiResponse) -> dict[str, Any]:
 
 
 def tool_use(call: ToolCall) -> dict[str, Any]:
-    """Return a `tool_use` block."""
     return {
         "type": "tool_use",
         "id": call.id,
@@ -220,21 +218,17 @@ class AnthropicWriter:
         return _event("message_start", message=self._message)
 
     def progress(self, text: str) -> bytes:
-        """Write a line of progress."""
         return self._think("progress", f"{text}\n")
 
     def thinking(self, text: str) -> bytes:
-        """Write a piece of thinking."""
         return self._think("thinking", text)
 
     def text(self, text: str) -> bytes:
-        """Write a piece of the answer."""
         if not text:
             return b""
         return self._open_block("text") + self._delta("text_delta", text=text)
 
     def streams_call(self, name: str) -> bool:
-        """True: pieces of any call can be written."""
         return True
 
     def tool_call(self, delta: Delta) -> bytes:
@@ -250,11 +244,9 @@ class AnthropicWriter:
         return events
 
     def keep_alive(self) -> bytes:
-        """Write a `ping`."""
         return _event("ping")
 
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
-        """Write the rest of the text, opaque thinking, tool calls, stop reason and usage."""
         sealed = encode_thinking(answer.thinking) if self._keeps_thinking else ""
         begun, others = answer.tool_calls[: len(calls)], answer.tool_calls[len(calls) :]
         events = [*map(self.tool_call, unsent_calls(begun, calls)), self.text(rest)]
@@ -273,7 +265,6 @@ class AnthropicWriter:
         return b"".join(events)
 
     def fail(self, error: ApiError) -> bytes:
-        """Write the error event."""
         return _encode_event(anthropic_error(error))
 
     def _think(self, kind: Literal["progress", "thinking"], text: str) -> bytes:
@@ -286,7 +277,6 @@ class AnthropicWriter:
         return opened + self._delta("thinking_delta", thinking=text)
 
     def _open_block(self, kind: Block) -> bytes:
-        """Return the events that make this kind of block the open one."""
         if self._open == kind:
             return b""
         closed = self._close()
@@ -303,7 +293,6 @@ class AnthropicWriter:
         return events + self._stop()
 
     def _block(self, block: dict[str, Any]) -> bytes:
-        """Write a block as a whole."""
         return self._start(block) + self._stop()
 
     def _tool_use(self, call: ToolCall) -> bytes:

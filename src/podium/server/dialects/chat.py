@@ -68,12 +68,10 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
 
 
 def completion_id(request: ApiRequest, answer: ApiResponse) -> str:
-    """Return the id of a completion."""
     return f"chatcmpl-{id_stem(answer.id)}"
 
 
 def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-    """Return a `chat.completion`."""
     message: dict[str, Any] = {
         "role": "assistant",
         "content": answer.text if answer.text or not answer.tool_calls else None,
@@ -116,7 +114,6 @@ def echoed_fields(request: ApiRequest) -> dict[str, Any]:
 
 
 def tool_call(call: ToolCall) -> dict[str, Any]:
-    """Return a call of a client's tool."""
     return {
         "id": call.id,
         "type": "function",
@@ -198,23 +195,18 @@ class ChatWriter:
         self._after = (b',"usage":null}' if request.shows_usage else b"}") + b"\n\n"
 
     def begin(self) -> bytes:
-        """Write the assistant's role."""
         return self._delta({"role": "assistant", "content": ""})
 
     def progress(self, text: str) -> bytes:
-        """Write a line of progress."""
         return self._delta({"reasoning_content": f"{text}\n"})
 
     def thinking(self, text: str) -> bytes:
-        """Write a piece of thinking."""
         return self._delta({"reasoning_content": text})
 
     def text(self, text: str) -> bytes:
-        """Write a piece of the answer."""
         return self._delta({"content": text})
 
     def streams_call(self, name: str) -> bool:
-        """True: pieces of any call can be written."""
         return True
 
     def tool_call(self, delta: Delta) -> bytes:
@@ -226,16 +218,13 @@ class ChatWriter:
         return self._delta({"tool_calls": [{"index": delta.call} | call]})
 
     def choices(self, choices: Sequence[Json]) -> bytes:
-        """Write pieces of several answers as the worker wrote them."""
         self._has_choices = True
         return b"data: " + _encode_bytes(self._common | {"choices": choices}) + b"\n\n"
 
     def keep_alive(self) -> bytes:
-        """Write a comment."""
         return KEEP_ALIVE
 
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
-        """Write the rest of the text and of tool calls, finish reason and usage."""
         if answer.choices:
             return self.choices([*map(_as_delta, answer.choices)]) + self._usage(answer) + DONE
         if self._has_choices:
@@ -327,7 +316,6 @@ class ChatDialect:
     fields = _FIELDS
 
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError`."""
         fields = read_object(body)
         fields.optional("metadata", metadata)
         stream = fields.optional("stream", flag) or False
@@ -348,15 +336,12 @@ class ChatDialect:
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """Return a `chat.completion`."""
         return completion(request, answer)
 
     def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
-        """Return a writer of `chat.completion.chunk`."""
         return ChatWriter(request, opening)
 
     def format_error(self, error: ApiError) -> dict[str, Any]:
-        """Return the body of an error."""
         return {"error": openai_error(error)}
 
 

@@ -1,4 +1,4 @@
-"""Parts of bodies that dialects share: tools and calls, images, documents, thinking, OpenAI's fields.
+"""Parts of bodies that dialects share: tools and calls, images, documents, thinking.
 
 A document becomes text or, if it is a PDF, an `Image`. Of another one that a tool returned a note
 remains, so that a conversation does not end because an agent read it; a user's own is refused.
@@ -99,7 +99,6 @@ _URL_CHARACTERS: Final = re.compile(r"[!-~]+")
 
 
 def http_url(value: object, path: str) -> str:
-    """Read an http or https URL."""
     url = text(value, path)
     try:
         parts = urlsplit(url) if len(url) <= MAX_URL else None
@@ -124,7 +123,6 @@ def image_url(value: object, path: str) -> Image:
 
 
 def base64_image(media_type: object, data: object, path: str) -> Image:
-    """Read an image in base64."""
     return _base64_file(choice(IMAGE_TYPES)(media_type, path), data, path)
 
 
@@ -155,13 +153,11 @@ _file_name: Final = bounded_text(0, 1000)
 
 
 def document_text(title: str | None, *texts: str | None) -> Text:
-    """Return a document's text under its title."""
     body = "\n".join(item for item in texts if item)
     return Text(f"{document_heading(title)}{body}".rstrip("\n"), title) if title else Text(body)
 
 
 def base64_pdf(data: object, path: str) -> Image:
-    """Read a PDF in base64."""
     return _base64_file(PDF, data, path)
 
 
@@ -260,7 +256,6 @@ class ToolCallMatcher:
     _answered: set[str] = field(default_factory=set)
 
     def call(self, call: ToolCall, path: str) -> None:
-        """Take a tool call."""
         if call.id in self._waiting or (self.unique_ids and call.id in self._answered):
             raise invalid(path, f"{path}: two {self.noun} have the id {_shown(call.id)}")
         self._waiting[call.id] = path
@@ -311,7 +306,6 @@ def is_empty_message(message: Message) -> bool:
 
 
 def strip_thinking(message: Message) -> Message:
-    """Return the message without thinking."""
     return Message(message.role, tuple(p for p in message.parts if not isinstance(p, Thinking)))
 
 
@@ -418,7 +412,6 @@ _ERROR_TYPES: Final[Mapping[Reason, _ErrorType]] = {
 
 
 def image_detail(value: object, path: str) -> Detail:
-    """Read an image's level of detail."""
     return choice(DETAILS)(value, path)
 
 

@@ -64,7 +64,6 @@ EFFORTS: Final[Mapping[str, Effort]] = {
 
 
 def join_path(path: str, name: str | int) -> str:
-    """Return the path of a field or item."""
     return f"{path}.{name}" if path else str(name)
 
 
@@ -169,7 +168,6 @@ class Fields:
         return self
 
     def at(self, name: str) -> str:
-        """Return the path of a field."""
         return join_path(self.path, name)
 
     def has(self, name: str) -> bool:
@@ -177,7 +175,6 @@ class Fields:
         return self.values.get(name) is not None
 
     def required(self, name: str, reader: Reader[Value]) -> Value:
-        """Read a required field."""
         value = self.values.get(name)
         if value is None:
             path = self.at(name)
@@ -192,7 +189,6 @@ class Fields:
 
 
 def read_object(value: object, path: str = "") -> Fields:
-    """Read an object."""
     if not isinstance(value, Mapping):
         raise unexpected(path, "an object", value)
     return Fields(value, path)
@@ -320,5 +316,4 @@ def _nested_values(value: object, path: str) -> Collection[Any]:
 
 
 def effort(value: object, path: str) -> Effort:
-    """Read a reasoning effort."""
     return EFFORTS[choice(tuple(EFFORTS))(value, path)]

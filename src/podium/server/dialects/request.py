@@ -154,7 +154,6 @@ class BodyFields:
         return extra
 
     def pass_on(self, extra: Json, worker: Worker) -> dict[str, Any]:
-        """Return the extra fields that a single worker gets as they are."""
         if not isinstance(worker, PassThrough) or worker.wire != self.wire or self.wire is None:
             return {}
         refused = self.refused.keys() - self.passed
@@ -311,7 +310,6 @@ PARAM_NAMES: Final = frozenset(
 
 
 def read_podium_params(value: object, path: str) -> PodiumParams:
-    """Read the `podium` object."""
     fields = read_object(value, path).only(PARAM_NAMES)
     exclude = fields.optional("exclude", array(bounded_text(1, 200), most=1000))
     return PodiumParams(

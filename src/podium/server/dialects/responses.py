@@ -116,7 +116,6 @@ class ResponsesDialect:
     fields = _FIELDS
 
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError`."""
         fields = read_object(body)
         fields.optional("metadata", metadata)
         for name in _HINTS:
@@ -146,7 +145,6 @@ class ResponsesDialect:
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """Return the response object."""
         is_text_refusal = answer.finish == "refused" and bool(answer.text)
         status, reason = response_status(answer, is_text_refusal=is_text_refusal)
         output = self._output(request, answer, status, is_text_refusal=is_text_refusal)
@@ -192,11 +190,9 @@ class ResponsesDialect:
         return [*input_items(answer.id, messages, names), *output]
 
     def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
-        """Return a writer of response events."""
         return ResponsesWriter(request, opening)
 
     def format_error(self, error: ApiError) -> dict[str, Any]:
-        """Return the body of an error."""
         return {"error": responses_error(error)}
 
 

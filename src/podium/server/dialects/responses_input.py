@@ -199,7 +199,6 @@ def _call_message(fields: Fields, arguments: str) -> Message:
 
 
 def _result(fields: Fields) -> Message:
-    """Read a tool result."""
     fields.expect(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
     parts = fields.required("output", _tool_result_content)

@@ -44,7 +44,6 @@ _ITEM_ID: Final = re.compile(r"[a-z]{2,4}_([0-9a-f]{16}(?:_[0-9]{1,9})?)(?:-i?[0
 
 
 def response_id(id_: str) -> str:
-    """Return a response's id in this dialect."""
     return f"resp_{id_stem(id_)}"
 
 
@@ -78,7 +77,6 @@ class ItemIds:
 
 
 def output_text(text: str) -> Item:
-    """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
@@ -89,12 +87,10 @@ def answer_text(answer: ApiResponse) -> Item:
 
 
 def refusal_part(text: str) -> Item:
-    """Return a refusal part."""
     return {"type": "refusal", "refusal": text}
 
 
 def message_item(item_id: str, status: Status, *content: Item) -> Item:
-    """Return a message of the assistant."""
     return {
         "type": "message",
         "id": item_id,
@@ -115,7 +111,6 @@ def reasoning_item(item_id: str, summary: Iterable[str] = (), opaque: str = "") 
 
 
 def call_item(ids: ItemIds, call: ToolCall, client_names: Mapping[str, ClientToolName]) -> Item:
-    """Return a tool call under the client's name of the tool."""
     tool = client_names.get(call.name, ClientToolName(call.name))
     if tool.is_custom:
         item: Item = {"type": "custom_tool_call", "id": ids.new("ctc"), "call_id": call.id}

@@ -147,7 +147,6 @@ def responses_error(error: ApiError) -> Item:
 
 
 def _failure(error: ApiError | None) -> Item | None:
-    """Return the `error` of a failed response."""
     if error is None:
         return None
     return {"code": _ERROR_CODES.get(error.reason, "server_error"), "message": str(error)}
@@ -169,7 +168,6 @@ class ResponsesWriter:
         self._logprobs: list[Item] = []
 
     def begin(self) -> bytes:
-        """Write `response.created` and `response.in_progress`."""
         return self._event("response.created", response=self._unfinished()) + self.keep_alive()
 
     def progress(self, text: str) -> bytes:
@@ -185,7 +183,6 @@ class ResponsesWriter:
         return opened + began + self._summary_delta(reasoning, text)
 
     def text(self, text: str) -> bytes:
-        """Write a piece of the message."""
         if not text:
             return b""
         message, opened = self._message()
@@ -202,7 +199,6 @@ class ResponsesWriter:
         return not keeps_thinking and (tool is None or not tool.is_custom)
 
     def tool_call(self, delta: Delta) -> bytes:
-        """Write a piece of a function call; the first one adds its item."""
         events = b""
         if delta.call == self._calls:
             self._calls += 1
@@ -241,7 +237,6 @@ class ResponsesWriter:
         return b"".join(sent) + self._event(f"response.{status}", response=whole)
 
     def fail(self, error: ApiError) -> bytes:
-        """Write the error and the failed response."""
         body = responses_error(error)
         event = self._event(
             "error", code=body["code"], message=body["message"], param=body["param"]

@@ -172,7 +172,6 @@ def _day(seconds: float) -> str:
 
 
 def total_spending(entries: Iterable[SpendingEntry]) -> Spending:
-    """Sum all entries."""
     return sum((entry.spent for entry in entries), NOTHING)
 
 

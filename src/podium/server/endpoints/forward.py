@@ -63,7 +63,6 @@ class ForwardDialect(ChatDialect):
     """Bodies that are not read beyond what a quota needs, with OpenAI's errors."""
 
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError`."""
         fields = read_object(body)
         fields.optional("stream_options", read_object)
         json_object({key: body[key] for key in body if key != "podium"}, "")
@@ -85,7 +84,6 @@ class ForwardDialect(ChatDialect):
         return document | ({"model": request.model} if "model" in document else {})
 
     def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
-        """Return a writer of the worker's own events."""
         return _ForwardWriter(request, opening)
 
 
@@ -163,12 +161,10 @@ class ForwardedCall:
         self._given = {name: body[name] for name in body if name != "podium"}
 
     async def reply(self, request: Request) -> Reply:
-        """Return the whole answer as the only choice."""
         document = await self._worker.forward(self._path, self._body(request))
         return Reply("", self._usage(document), choices=(document,))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the events as choices."""
         shown = get_object(self._given, "stream_options").get("include_usage")
         body = self._body(request) | {"stream_options": {"include_usage": True}}
         usage = UNKNOWN_USAGE
@@ -205,11 +201,9 @@ class _BalancedCall:
         self._body = body
 
     async def reply(self, request: Request) -> Reply:
-        """Return the whole answer as the only choice."""
         return await self._worker.reply(request, self._forwarded)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the events as choices."""
         return self._worker.stream(request, self._forwarded)
 
     def _forwarded(self, worker: Worker) -> Worker:

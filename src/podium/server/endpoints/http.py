@@ -123,7 +123,6 @@ class HttpExchange:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end_stream(self) -> None:
-        """Close the stream."""
         await self._send({"type": "http.response.body", "body": b""})
 
     async def run_until_disconnect(self, work: Awaitable[Result]) -> Result:
@@ -346,7 +345,6 @@ class ResponseTracker:
         self._is_complete = False
 
     async def send(self, message: Message) -> None:
-        """Send the next message."""
         if message["type"] == "http.response.start":
             self._started = True
         elif message["type"] == "http.response.body":
@@ -380,7 +378,6 @@ _LABEL: Final = re.compile(r"[a-z0-9_-]+")
 
 
 def get_service(request: Request) -> Service:
-    """Return the service of the application."""
     service: Service = request.app.state.holder()
     return service
 

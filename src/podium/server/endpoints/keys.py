@@ -71,7 +71,6 @@ class KeyRequest:
         return found
 
     async def describe(self, key: Key) -> KeyInfo:
-        """Describe one key."""
         (info,) = await (await self.open()).describe([key])
         return info
 

@@ -78,19 +78,16 @@ class ResponseStream:
         self._writer = self._dialect.stream_writer(self._request, self._start)
 
     def start(self, usage: Usage) -> None:
-        """Begin the response: a worker accepted the request, with this usage so far."""
         if not self._has_begun and self._start is not None:
             start = replace(self._start, usage=usage)
             self._writer = self._dialect.stream_writer(self._request, start)
             self._begin()
 
     def progress(self, line: str) -> None:
-        """Send a line of progress, before any text."""
         if self._shows_reasoning:
             self._put(self._begin().progress(line))
 
     def thinking(self, text: str) -> None:
-        """Send a piece of thinking, before any text."""
         if self._shows_reasoning:
             self._put(self._begin().thinking(text))
 
@@ -99,7 +96,6 @@ class ResponseStream:
         return self._request.shows_reasoning and not self._sent and not self._calls
 
     def text(self, text: str) -> None:
-        """Send a piece of the answer."""
         if self._diverged:
             return
         if self._after_prefill is not None:
@@ -127,7 +123,6 @@ class ResponseStream:
         self._put(self._begin().tool_call(delta))
 
     def choices(self, choices: Sequence[Json]) -> None:
-        """Send pieces of several answers as a worker wrote them."""
         writer = self._begin()
         assert isinstance(writer, ChoicesWriter), "a worker of the same format wrote them"
         self._has_choices = True
@@ -190,7 +185,6 @@ class ResponseStream:
         return result
 
     async def fail(self, error: ApiError) -> None:
-        """End a stream that has begun with the error."""
         error.request_id = self._exchange.request_id
         if self._exchange.started and not self._is_complete:
             self._put(self._begin().fail(error))

@@ -158,7 +158,6 @@ async def delete(run_id: str, service: ServiceDep, principal: PrincipalDep) -> R
 
 
 async def load_run(run_id: str, service: Service, principal: Principal) -> Run:
-    """Load a run that the principal may read."""
     principal.require("runs:read")
     return await service.repository.run(run_id, principal)
 

@@ -86,7 +86,6 @@ class AuditRecorder:
     async def record_server_action(
         self, action: AuditAction, subject: str, details: AuditDetails
     ) -> None:
-        """Record an action of the server itself."""
         if self.log is not None:
             await self.log.add(local_event(action, subject, details))
 

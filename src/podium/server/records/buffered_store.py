@@ -81,7 +81,6 @@ class WriteRetryQueue:
             self._retry_task = asyncio.create_task(self._retry())
 
     def forget(self, run_id: str) -> None:
-        """Remove a run."""
         self._runs.pop(run_id, None)
 
     async def write(self) -> None:
@@ -191,7 +190,6 @@ class BufferedRunStore(RunStore):
         self._not_stored.add(run.id)
 
     def keeps(self, run_id: str) -> bool:
-        """True if the run is stored."""
         return run_id not in self._not_stored and run_id not in self._held
 
     async def give_feedback(self, feedback: Feedback) -> None:
@@ -268,7 +266,6 @@ class BufferedRunStore(RunStore):
             raise self._taken_over.pop(run.id)
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
-        """Claim a run for a process, wherever it is."""
         if self._is_running(run_id):
             raise Conflict(f"{run_id} is still running; wait for it or stop it")
         self._expire_held()
@@ -281,7 +278,6 @@ class BufferedRunStore(RunStore):
         return await self._store.claim(run_id, process, takeover=takeover)
 
     async def release_claim(self, run: Run) -> None:
-        """Release a claimed run that was not resumed."""
         if run.id in self._not_stored:
             self._not_stored.discard(run.id)
             self._hold(run)
@@ -321,7 +317,6 @@ class BufferedRunStore(RunStore):
         return run_id in self._unwritten or run_id in self._not_stored
 
     async def load(self, run_id: str) -> Run:
-        """Return a run, written or not."""
         self._expire_held()
         if run_id in self._held:
             return self._held[run_id][1]
@@ -335,12 +330,10 @@ class BufferedRunStore(RunStore):
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """List runs, newest first."""
         await self._flush()
         return await self._store.list(wanted, limit=limit, before=before)
 
     async def delete(self, run_id: str) -> None:
-        """Delete a run, wherever it is."""
         if self._held.pop(run_id, None) is not None:
             return
         await self._ensure_written(run_id)
@@ -348,7 +341,6 @@ class BufferedRunStore(RunStore):
         self._retries.forget(run_id)
 
     async def delete_before(self, moment: str) -> int:
-        """Delete every stored run that started before a time, and return how many."""
         await self._flush()
         return await self._store.delete_before(moment)
 
@@ -357,11 +349,9 @@ class BufferedRunStore(RunStore):
         await self._store.save_until(run, until)
 
     async def delete_expired(self) -> int:
-        """Delete every held run whose time is over, and return how many."""
         return await self._store.delete_expired()
 
     async def close(self) -> None:
-        """Write what is pending, and close the store."""
         for run_id in list(self._unwritten):
             self._write_started(run_id)
         if self._writing:
@@ -443,7 +433,6 @@ class BufferedRunStore(RunStore):
         await self._retries.write()
 
     async def _wait_until_written(self, run_id: str) -> None:
-        """Wait until the run is written or writing it has failed."""
         while self._is_writing() and (run_id in self._ended or run_id in self._being_written):
             await self._batch_written.wait()
 

@@ -238,7 +238,6 @@ class TraceRecorder:
 
 
 def create_otlp_recorder() -> TraceRecorder:
-    """Create a recorder that exports by OTLP."""
     named = Resource({"service.name": "podium", "service.version": __version__})
     provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -127,7 +127,6 @@ class DatabaseClock:
         return timestamp(self._start + timedelta(seconds=self._seconds()))
 
     async def sync(self, connection: AsyncConnection) -> None:
-        """Read the time of the database."""
         before = self._seconds()
         theirs: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
         self._start = theirs - timedelta(seconds=(before + self._seconds()) / 2)

@@ -83,7 +83,6 @@ SUMMARIES: Final = select(
 
 
 async def read_run(connection: AsyncConnection, run_id: str) -> Run:
-    """Read one run by its full id."""
     rows = (await connection.execute(_PIECES, {"ids": [run_id]})).all()
     if not rows:  # deleted since its id was found
         raise run_not_found(run_id)

@@ -251,7 +251,6 @@ class QuotaStore:
         return {row["key_id"]: _key_charges(row) for row in rows}
 
     async def charged_for(self, run_id: str) -> Amount:
-        """Return what was charged for the run so far."""
         query = select(RUN_CHARGES).where(RUN_CHARGES.c.run_id == plain(run_id))
         async with self._transaction() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
@@ -291,7 +290,6 @@ class QuotaStore:
         return waits
 
     def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
-        """Return the reservations of a process, which expire with its lease."""
         return ReservationStore(
             self._transaction, self._clock, process=process, lease_seconds=lease_seconds
         )

@@ -129,20 +129,17 @@ class DisabledWorkerStore:
         self._transaction = transaction
 
     async def names(self) -> frozenset[str]:
-        """Return the disabled workers."""
         async with self._transaction() as connection:
             rows = await connection.execute(select(DISABLED_WORKERS.c.worker))
             return frozenset(rows.scalars())
 
     async def disable(self, worker: str) -> None:
-        """Disable the worker."""
         async with self._transaction() as connection:
             statement = insert_missing(connection.dialect.name, DISABLED_WORKERS)
             row = {"worker": plain(worker), "disabled_at": timestamp()}
             await connection.execute(statement, [row])
 
     async def enable(self, worker: str) -> None:
-        """Enable the worker."""
         async with self._transaction() as connection:
             gone = delete(DISABLED_WORKERS).where(DISABLED_WORKERS.c.worker == plain(worker))
             await connection.execute(gone)
@@ -173,7 +170,6 @@ class FeedbackStore:
                 raise NotFound(f"run {run_id!r} has no feedback")
 
     async def get(self, run_id: str) -> Feedback | None:
-        """Return the run's feedback, if any."""
         query = select(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
         async with self._transaction() as connection:
             row = (await connection.execute(query)).mappings().first()
@@ -366,7 +362,6 @@ class KeyStore:
         self.quotas = QuotaStore(transaction, clock)
 
     async def add(self, key: Key) -> None:
-        """Store a new key."""
         row = {**asdict(key), "name": plain(key.name), "rules": _dump_rules(key.rules)}
         async with self._transaction() as connection:
             await connection.execute(insert(KEYS), row)

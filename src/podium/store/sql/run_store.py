@@ -173,14 +173,12 @@ class SqlRunStore(RunStore):
         return cls(database, lease_seconds)
 
     async def begin(self, run: Run) -> None:
-        """Write a run that begins or is resumed, with the rounds and steps it already has."""
         if run.id in self._claims.numbers:
             await self._write_one((run.id, run))  # a resumed run replaces its row
         else:
             await self._batcher.add((run.id, run))
 
     async def save(self, run_id: str, content: Round | StepRecord) -> None:
-        """Write a planned round without its steps, or a finished step."""
         await self._batcher.add((run_id, content))
 
     async def _write_one(self, update: _Update) -> None:
@@ -208,7 +206,6 @@ class SqlRunStore(RunStore):
         await self._write_whole(runs)
 
     async def save_until(self, run: Run, until: str) -> None:
-        """Write a run that expires at `until`."""
         await self._write_whole([run], expires_at=until)
 
     async def _write_whole(self, runs: Sequence[Run], expires_at: str | None = None) -> None:
@@ -227,7 +224,6 @@ class SqlRunStore(RunStore):
         self._claims.drop(ids)
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
-        """Claim a run for a process."""
         async with self._transaction() as connection:
             found = await find_run_id(connection, run_id)
             seen = await self._claims.read_state(connection, found)
@@ -242,7 +238,6 @@ class SqlRunStore(RunStore):
         return run
 
     async def release_claim(self, run: Run) -> None:
-        """Restore a run that was claimed here and has not begun again."""
         try:
             async with self._transaction() as connection:
                 await self._claims.release(connection, run)
@@ -250,32 +245,27 @@ class SqlRunStore(RunStore):
             self._claims.drop([run.id])
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Renew the leases of these runs; return those that another process has claimed."""
         async with self._transaction() as connection:
             await self.database.sync_clock(connection)
             return await self._claims.heartbeat(connection, run_ids)
 
     async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
-        """List running runs whose process died."""
         async with self._transaction() as connection:
             await self.database.sync_clock(connection)
             return await self._claims.list_abandoned(connection, limit)
 
     async def is_claimed(self, run_id: str) -> bool:
-        """True if a live process performs the run with that full id."""
         async with self._transaction() as connection:
             seen = await self._claims.read_state(connection, run_id)
         return seen is not None and self._claims.is_claimed(run_id, seen)
 
     async def load(self, run_id: str) -> Run:
-        """Load a run by its id, the beginning of it, or `last`."""
         async with self._transaction() as connection:
             return await read_run(connection, await find_run_id(connection, run_id))
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """List the newest runs that match the filter."""
         if limit < 1:
             raise UsageError(f"limit is {limit}; expected at least 1")
         query = filter_runs(SUMMARIES, wanted, self.database.engine.dialect.name).limit(limit)
@@ -290,7 +280,6 @@ class SqlRunStore(RunStore):
         return [RunSummary(**row, workers=tuple(workers.get(row["id"], ()))) for row in rows]
 
     async def delete(self, run_id: str) -> None:
-        """Delete a run by its full id."""
         async with self._transaction() as connection:
             deleted = await connection.execute(delete(RUNS).where(RUNS.c.id == plain(run_id)))
             if deleted.rowcount == 0:
@@ -299,14 +288,12 @@ class SqlRunStore(RunStore):
         await self.database.truncate_log()
 
     async def delete_before(self, moment: str) -> int:
-        """Delete runs created before the moment, except those still running; return how many."""
         # An old run that claims to be running but was not written to since lost its process.
         running = (RUNS.c.status == "running") & (RUNS.c.updated_at >= moment)
         await self.chats.delete_before(moment)
         return await self._delete_all((RUNS.c.created_at < moment) & ~running)
 
     async def delete_expired(self) -> int:
-        """Delete expired runs, except those still running; return how many."""
         async with self._transaction() as connection:
             await prune_charges(connection, self._clock()[:10])
             await self.idempotency.prune(connection)
@@ -329,7 +316,6 @@ class SqlRunStore(RunStore):
         return count
 
     async def close(self) -> None:
-        """Close every connection, after pending writes and transactions in progress."""
         self.database.is_closed = True  # no more transactions begin
         await self._batcher.close()
         await self.database.close()
