@@ -9,7 +9,7 @@ import pytest
 
 from podium.core.errors import ConfigError, StoreError, UsageError
 from podium.core.pool import WorkerProfile
-from podium.server.api_error import ApiError, api_error_boundary
+from podium.server.api_error import ApiError, to_api_error
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -24,9 +24,7 @@ def heard() -> Iterator[None]:
 
 
 def told(error: Exception) -> ApiError:
-    with pytest.raises(ApiError) as caught, api_error_boundary():
-        raise error
-    return caught.value
+    return to_api_error(error)
 
 
 def test_of_a_store_that_fails_a_client_gets_a_sentence_and_the_log_the_rest(

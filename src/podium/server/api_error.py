@@ -1,6 +1,6 @@
 """The one error of the API. Each dialect writes it in its own format.
 
-`api_error_boundary` turns Podium's exceptions into it; what is for the operator goes to the log.
+`to_api_error` turns other exceptions into it; what is for the operator goes to the log.
 """
 
 from __future__ import annotations
@@ -142,13 +142,16 @@ class ApiError(Exception):
         return headers
 
 
-def to_api_error(error: Exception) -> ApiError:
-    """Convert an unexpected exception; the client learns no more than its type."""
+def to_api_error(error: Exception, where: str = "a request") -> ApiError:
+    """Convert an exception. Of an unexpected one the client learns no more than its type."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, StoreError):
-        return _convert_store_error(error)
-    return ApiError("failed", f"internal server error: {type(error).__name__}")
+    converted = _convert(error)
+    if converted is None:
+        LOGGER.error("%s failed", where, exc_info=error)
+        converted = ApiError("failed", f"internal server error: {type(error).__name__}")
+    converted.__cause__ = error
+    return converted
 
 
 def invalid(field: str, message: str) -> ApiError:
@@ -177,18 +180,7 @@ def budget_unavailable() -> ApiError:
     return ApiError("overloaded", message, retry_after=RETRY_SECONDS)
 
 
-class api_error_boundary:  # noqa: N801 - used as a function; a generator takes three times as long
-    """Raise Podium's exceptions as `ApiError`."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PodiumError) and (converted := _convert(error)) is not None:
-            raise converted from error
-
-
-def _convert(error: PodiumError) -> ApiError | None:
+def _convert(error: Exception) -> ApiError | None:
     match error:
         case GuardrailBlocked():
             return ApiError("blocked", str(error))

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from podium._version import __version__
 from podium.core.errors import PodiumError
 from podium.server import pages
-from podium.server.api_error import ApiError, Reason, api_error_boundary, to_api_error
+from podium.server.api_error import ApiError, Reason, to_api_error
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
 from podium.server.endpoints import (
@@ -265,14 +265,6 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
     async def on_disconnect(request: Request, error: ClientDisconnected) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
 
-    @app.exception_handler(PodiumError)
-    async def on_podium_error(request: Request, error: PodiumError) -> JSONResponse:
-        try:
-            with api_error_boundary():
-                raise error
-        except ApiError as converted:
-            return respond(request, converted)
-
     @app.exception_handler(RequestValidationError)
     async def on_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
@@ -297,10 +289,10 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
             )
         return respond(request, ApiError(reason, message), error.status_code, error.headers)
 
+    @app.exception_handler(PodiumError)
     @app.exception_handler(Exception)
     async def on_exception(request: Request, error: Exception) -> JSONResponse:
-        LOGGER.error("%s failed", request.url.path, exc_info=error)
-        return respond(request, to_api_error(error))
+        return respond(request, to_api_error(error, request.url.path))
 
 
 def _wants_html(request: Request) -> bool:

@@ -85,7 +85,7 @@ def default_log_format() -> LogForm:
 def configure_logging(log_format: LogForm, level: int = logging.INFO) -> None:
     """Log Podium and uvicorn in that format; as text, uvicorn logs only warnings."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_is_not_startup_traceback)
+    logging.getLogger("uvicorn.error").addFilter(_is_not_startup_traceback)
     handler.setFormatter(TextLogFormatter() if log_format == "text" else JsonLogFormatter())
     for name in ("podium", "uvicorn"):
         logger = logging.getLogger(name)
@@ -100,7 +100,7 @@ def configure_logging(log_format: LogForm, level: int = logging.INFO) -> None:
 
 def _is_not_startup_traceback(record: logging.LogRecord) -> bool:
     """Drop uvicorn's traceback of a startup error that Podium has logged in one line."""
-    text = record.getMessage() if record.name == "uvicorn.error" else ""
+    text = record.getMessage()
     return not (text.startswith("Traceback") and "\npodium.core.errors." in text)
 
 

@@ -206,7 +206,7 @@ class Fingerprint(NamedTuple):
             key_id,
             request.model,
             request.response_options,
-            replace(params, exclude=frozenset()),
+            (params.budget, params.max_steps, params.rounds, params.workflow, params.quality_bias),
             sorted(params.exclude),
             *map(_normal_message, messages[:count]),
         )

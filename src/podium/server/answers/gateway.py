@@ -45,7 +45,7 @@ from podium.engine.requests import (
 from podium.server.access import Principal
 from podium.server.answers.conversation import strip_call_ids
 from podium.server.answers.result import ApiResult, StoredResponses, StreamSink
-from podium.server.api_error import ApiError, api_error_boundary, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.request import ApiRequest, ApiResponse, check_exclude
 from podium.server.records.metrics import RequestCost
 
@@ -78,14 +78,13 @@ class Gateway:
         cost: RequestCost,
         sink: StreamSink | None = None,
     ) -> ApiResult:
-        """Call the worker; raises `ApiError`. `cost` is filled in whatever happens."""
+        """Call the worker. `cost` is filled in whatever happens."""
         check_exclude(request.params.exclude, self._excludable)
         principal.check_enabled(worker.profile.name)
-        with api_error_boundary():
-            messages = await self._responses.read_messages(request, principal)
-            if messages is not request.messages:
-                request = replace(request, messages=messages)
-            _check(request, worker.profile)
+        messages = await self._responses.read_messages(request, principal)
+        if messages is not request.messages:
+            request = replace(request, messages=messages)
+        _check(request, worker.profile)
         created = datetime.now(UTC)
         prompt = _worker_request(request, worker.profile)
         if prompt.wants_choices and self.has_guardrails:
@@ -110,12 +109,11 @@ class Gateway:
             else None
         )
         try:
-            with api_error_boundary():
-                budget.check((worker.profile,))
-                if guarded is None:
-                    reply = await _call(calls, worker, prompt, sink)
-                else:
-                    reply = await guarded.call(worker, prompt, sink)
+            budget.check((worker.profile,))
+            if guarded is None:
+                reply = await _call(calls, worker, prompt, sink)
+            else:
+                reply = await guarded.call(worker, prompt, sink)
         finally:
             cost.usage = total_usage(iter(calls.attempts))
             cost.cost_usd = total_cost(iter(calls.attempts))

@@ -125,7 +125,7 @@ class EventFilter:
         self._streaming_step: tuple[str, int, int] | None = None
         self._held: set[tuple[str, int, int]] = set()
         self._root = ""
-        self._show_restored = restore_events(self._show)
+        self._show_restored = restore_events(self._show) if sink is not None else self._show
 
     def mute(self) -> None:
         """Stream nothing more: the client gets the answer as a whole."""

@@ -41,7 +41,7 @@ from podium.server.answers.result import (
     StreamSink,
     build_result,
 )
-from podium.server.api_error import ApiError, api_error_boundary, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.request import ApiRequest, IdempotencyKey, Retry, check_exclude
 from podium.server.logs import LOGGER
 from podium.server.records.metrics import RequestCost
@@ -81,7 +81,7 @@ class Tiers:
         cost: RequestCost,
         sink: StreamSink | None = None,
     ) -> ApiResult:
-        """Answer with a run; raises `ApiError`. `cost` is filled in whatever happens."""
+        """Answer with a run. `cost` is filled in whatever happens."""
         events = EventFilter(
             sink,
             stored=request.store,
@@ -93,47 +93,46 @@ class Tiers:
         before: Run | None = None
         found: tuple[Run, tuple[ToolResult, ...]] | None
         try:
-            with api_error_boundary():
-                messages = await self._responses.read_messages(request, principal)
-                fingerprint = Fingerprint.of(request, messages, principal.key_id)
-                kept = ClientRequest(str(fingerprint), self._responses.echoed(request))
-                if (retry := request.params.retry) is not None:
-                    found = await self._copy_to_retry(retry, request, principal, tier), ()
-                else:
-                    found = await self._find_waiting_run(request, messages, principal)
-                try:
-                    if found is not None:
-                        before, results = found
-                        try:
-                            run = await self._podium.resume(
-                                before,
-                                results=results,
-                                request=kept,
-                                budget=_remaining_budget(before, principal),
-                                account=principal.quota.account,
-                                emit=events,
-                                stream=sink is not None,
-                            )
-                        except Conflict:  # another request resumes it
-                            before = None
-                    if before is None:
-                        conversation = split_conversation(messages)
-                        options = self.run_options(request, conversation, principal, tier)
-                        options |= {"emit": events, "stream": sink is not None}
-                        options["request"] = kept
-                        if request.idempotency_key is not None:
-                            run = await self._run_once(
-                                request, conversation, principal, options, events, cost, sink
-                            )
-                            return build_result(request, run)
-                        run = await self._start(request, conversation, principal, options)
-                except RunTakenOver:
-                    assert events.run is not None, "a run that was taken over had begun"
-                    events.mute()
-                    taken = await self._repository.store.load(events.run.id)
-                    resume = self._resumer(principal, events, cost)
-                    run = await wait_for_end(self._repository, taken, resume)
-                    return build_result(request, run)
+            messages = await self._responses.read_messages(request, principal)
+            fingerprint = Fingerprint.of(request, messages, principal.key_id)
+            kept = ClientRequest(str(fingerprint), self._responses.echoed(request))
+            if (retry := request.params.retry) is not None:
+                found = await self._copy_to_retry(retry, request, principal, tier), ()
+            else:
+                found = await self._find_waiting_run(request, messages, principal)
+            try:
+                if found is not None:
+                    before, results = found
+                    try:
+                        run = await self._podium.resume(
+                            before,
+                            results=results,
+                            request=kept,
+                            budget=_remaining_budget(before, principal),
+                            account=principal.quota.account,
+                            emit=events,
+                            stream=sink is not None,
+                        )
+                    except Conflict:  # another request resumes it
+                        before = None
+                if before is None:
+                    conversation = split_conversation(messages)
+                    options = self.run_options(request, conversation, principal, tier)
+                    options |= {"emit": events, "stream": sink is not None}
+                    options["request"] = kept
+                    if request.idempotency_key is not None:
+                        run = await self._run_once(
+                            request, conversation, principal, options, events, cost, sink
+                        )
+                        return build_result(request, run)
+                    run = await self._start(request, conversation, principal, options)
+            except RunTakenOver:
+                assert events.run is not None, "a run that was taken over had begun"
+                events.mute()
+                taken = await self._repository.store.load(events.run.id)
+                resume = self._resumer(principal, events, cost)
+                run = await wait_for_end(self._repository, taken, resume)
+                return build_result(request, run)
         finally:
             if events.run is not None and cost.run is None:
                 cost.add_run(events.run, before)
@@ -282,6 +281,7 @@ class Tiers:
     ) -> RunOptions:
         """Combine the settings, the request's `podium` object and the key's rules."""
         params = request.params
+        exclude = params.exclude and check_exclude(params.exclude, self._excludable)
         replans = can_replan(tier, self._assembly.conductor, conversation.question, self._router)
         limits = limits_for_effort(
             request.response_options.effort, self._options, can_replan=replans
@@ -300,8 +300,7 @@ class Tiers:
             rounds=limits.rounds if params.rounds is None else allowed.rounds,
             budget=principal.quota.narrow(allowed.budget),
             account=principal.quota.account,
-            exclude=check_exclude(params.exclude, self._excludable)
-            | ((principal.exclude | principal.disabled) & self._excludable),
+            exclude=exclude | ((principal.exclude | principal.disabled) & self._excludable),
             quality_bias=params.quality_bias,
         )
 

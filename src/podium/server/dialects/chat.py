@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from podium.core.request import Delta, Finish, ResponseOptions, Tool, ToolCall
+from podium.core.request import Delta, Effort, Finish, ResponseOptions, Tool, ToolCall
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.chat_messages import conversation
 from podium.server.dialects.content import (
@@ -320,16 +320,19 @@ class ChatDialect:
         fields.optional("metadata", metadata)
         stream = fields.optional("stream", flag) or False
         requested_effort = fields.optional("reasoning_effort", effort)
+        model = fields.required("model", _name)
+        messages = fields.required("messages", conversation)
+        if instruction := fields.optional("verbosity", verbosity):
+            messages = prepend_instructions(messages, instruction)
+        shows_usage = _shows_usage(fields, stream) if "stream_options" in body else not stream
         return ApiRequest(
-            model=fields.required("model", _name),
-            messages=prepend_instructions(
-                fields.required("messages", conversation), fields.optional("verbosity", verbosity)
-            ),
-            response_options=_response_options(fields),
+            model=model,
+            messages=messages,
+            response_options=_response_options(fields, requested_effort),
             stream=stream,
             store=fields.optional("store", flag) is not False,
             shows_reasoning=requested_effort not in (None, "none"),
-            shows_usage=_shows_usage(fields, stream),
+            shows_usage=shows_usage,
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
             extra=_FIELDS.select_extra(body),
@@ -355,12 +358,20 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
     return options.optional("include_usage", flag) or False
 
 
-def _response_options(fields: Fields) -> ResponseOptions:
-    tools = fields.optional("tools", array(_tool, most=MAX_TOOLS)) or ()
-    tools, tool_choice = _read_tool_choice(check_unique_names(tools, "tools"), fields)
+def _response_options(fields: Fields, effort: Effort | None) -> ResponseOptions:
+    tools = fields.optional("tools", _tools) or ()
+    tools, tool_choice = _read_tool_choice(tools, fields)
     parallel = fields.optional("parallel_tool_calls", flag)
+    max_tokens = fields.optional("max_completion_tokens", _count)
+    older = fields.optional("max_tokens", _count)
+    if max_tokens is not None and older is not None and max_tokens != older:
+        raise invalid(
+            "max_tokens",
+            f"max_tokens is {older} and max_completion_tokens is {max_tokens}; "
+            f"send only the latter",
+        )
     return ResponseOptions(
-        max_tokens=_max_tokens(fields),
+        max_tokens=older if max_tokens is None else max_tokens,
         temperature=fields.optional("temperature", _temperature),
         top_p=fields.optional("top_p", _top_p),
         seed=fields.optional("seed", _seed),
@@ -368,21 +379,10 @@ def _response_options(fields: Fields) -> ResponseOptions:
         tools=tools,
         tool_choice=tool_choice,
         schema=fields.optional("response_format", _format),
-        effort=fields.optional("reasoning_effort", effort),
+        effort=effort,
         parallel_tools=not tools or parallel is not False,
         cache_key=fields.optional("prompt_cache_key", _hint) or "",
     )
-
-
-def _max_tokens(fields: Fields) -> int | None:
-    new = fields.optional("max_completion_tokens", _count)
-    old = fields.optional("max_tokens", _count)
-    if new is not None and old is not None and new != old:
-        raise invalid(
-            "max_tokens",
-            f"max_tokens is {old} and max_completion_tokens is {new}; send only the latter",
-        )
-    return old if new is None else new
 
 
 def _stops(value: object, path: str) -> tuple[str, ...]:
@@ -397,6 +397,10 @@ def _tool(value: object, path: str) -> Tool:
         raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are supported")
     fields.expect(_TOOL).required("type", choice(("function",)))
     return fields.required("function", _function)
+
+
+def _tools(value: object, path: str) -> tuple[Tool, ...]:
+    return check_unique_names(array(_tool, most=MAX_TOOLS)(value, path), path)
 
 
 def _function(value: object, path: str) -> Tool:

@@ -86,7 +86,8 @@ _name: Final = bounded_text(0, 64)
 def conversation(value: object, path: str) -> tuple[Message, ...]:
     """Read all messages, in their order; a lone system message becomes the question."""
     read = _messages(value, path)
-    _check_calls(read, path)
+    if any(isinstance(part, ToolCall | ToolResult) for m in read for part in m.parts):
+        _check_calls(read, path)
     spoken = [index for index, message in enumerate(read) if message.role != "system"]
     last = spoken[-1] if spoken else len(read) - 1
     if is_empty_message(read[last]):
@@ -94,7 +95,7 @@ def conversation(value: object, path: str) -> tuple[Message, ...]:
         raise invalid(at, f"{at}: the last message is empty")
     if not spoken:
         return (*read[:-1], Message("user", read[-1].parts))
-    return tuple(merge_tool_results(read))
+    return tuple(merge_tool_results(read)) if any(m.role == "tool" for m in read) else read
 
 
 def _message(value: object, path: str) -> Message:
@@ -153,7 +154,7 @@ _READERS: Final[dict[str, Callable[[Fields], Message]]] = {
 def _named(
     fields: Fields, role: Role, parts: tuple[Part, ...], thinking: tuple[Part, ...] = ()
 ) -> Message:
-    name = fields.optional("name", _name)
+    name = fields.optional("name", _name) if "name" in fields.values else None
     if not name:
         return Message(role, (*thinking, *parts) if thinking else parts)
     return Message(role, (*thinking, Text(speaker_prefix(name)), *parts), name)

@@ -16,7 +16,7 @@ from podium.core.request import NO_USAGE, Request, Usage, add, user
 from podium.core.run import Round, total_cost, total_usage
 from podium.server.access import Principal
 from podium.server.answers.conversation import Conversation
-from podium.server.api_error import api_error_boundary, invalid
+from podium.server.api_error import invalid
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, merge_podium_headers
@@ -61,8 +61,7 @@ class PlanRequestHandler(RequestHandler):
                 cost.cost_usd = total_cost(iter(event.round.planning))
 
         options["emit"] = record_cost
-        with api_error_boundary():
-            round_ = await service.podium.plan(conversation.question, **options)
+        round_ = await service.podium.plan(conversation.question, **options)
         document = _preview(request, conversation, round_, service.pool, cost)
         await self.exchange.respond_json(200, document)
 

@@ -74,7 +74,7 @@ class DialectEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         exchange = HttpExchange(scope, receive, send)
-        service = self._holder()
+        service = self._holder.service or self._holder()
         handler = self._handler(service, self._dialect, self._path, exchange)
         if service.traces is None:
             await handler.serve()
@@ -115,13 +115,10 @@ class RequestHandler:
         except ClientDisconnected:
             self._is_disconnected = True
             self.exchange.status = CLIENT_CLOSED_REQUEST
-        except ApiError as error:
-            await self._send_error(error)
         except asyncio.CancelledError:  # the server stops
             await self._fail_on_shutdown()
         except Exception as error:  # noqa: BLE001 - sent to the client in its dialect
-            LOGGER.exception("%s failed", self._path)
-            await self._send_error(to_api_error(error))
+            await self._send_error(to_api_error(error, self._path))
         finally:
             self._record()
 

@@ -175,9 +175,10 @@ class ResponseStream:
             calls = self._sent_calls(answer)
             self._put(self._begin().end(answer, self._unsent(answer.text), calls))
             await self._finish()
-        except Exception as error:
-            await self.fail(to_api_error(error))
-            raise
+        except Exception as error:  # noqa: BLE001 - converted, for its caller too
+            converted = to_api_error(error)
+            await self.fail(converted)
+            raise converted from converted.__cause__
         finally:
             if not task.done():
                 task.cancel()
