@@ -4,7 +4,7 @@ import pytest
 
 from podium.core.request import Effort
 from podium.engine.runner import Options
-from podium.server.answers.conversation import PlanLimits, limits_for_effort
+from podium.server.answers.tiers import PlanLimits, limits_for_effort
 
 USUAL = Options(max_steps=5, rounds=1)
 

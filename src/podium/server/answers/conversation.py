@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from podium.core.request import (
-    Effort,
     Image,
     Message,
     Part,
@@ -27,34 +26,8 @@ from podium.core.request import (
 )
 from podium.core.run import Run
 from podium.engine.guardrails.redaction import PLACEHOLDER
-from podium.engine.runner import Options
 from podium.server.api_error import invalid
 from podium.server.dialects.request import ApiRequest
-
-
-class PlanLimits(NamedTuple):
-    """The most steps of a plan and the most rounds."""
-
-    max_steps: int
-    rounds: int
-
-
-def limits_for_effort(
-    effort: Effort | None, defaults: Options, *, can_replan: bool = True
-) -> PlanLimits:
-    """Map a reasoning effort to limits: `none` and `minimal` one step, `low` two steps in one
-    round, `high` one more round than the default. A conductor that cannot replan has one round."""
-    match effort:
-        case "none" | "minimal":
-            steps, rounds = 1, 1
-        case "low":
-            steps, rounds = min(2, defaults.max_steps), 1
-        case "high":
-            steps, rounds = defaults.max_steps, max(2, defaults.rounds + 1)
-        case _:
-            steps, rounds = defaults.max_steps, defaults.rounds
-    return PlanLimits(steps, rounds if can_replan else 1)
-
 
 IMAGE_QUESTION: Final = "See the picture."
 """The question where a client sends an image without text."""

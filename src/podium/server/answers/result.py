@@ -249,28 +249,27 @@ def build_result(request: ApiRequest, run: Run, cost: RequestCost | None = None)
     error = find_failure(run)
     if error is not None:
         raise error
-    response = build_response(run, request.model)
-    if request.prefill:
-        response = replace(response, text=response.text.removeprefix(request.prefill))
-    if cost is not None:
-        response = replace(response, usage=cost.usage, orchestration=cost.orchestration)
+    prefill = request.prefill if request.response_options.is_prefilled else ""
+    response = build_response(run, request.model, cost, prefill)
     return ApiResult(response=response, run=run)
 
 
-def build_response(run: Run, model: str) -> ApiResponse:
-    """Return the response of a run, with the usage of all its calls."""
-    totals = run.totals
+def build_response(
+    run: Run, model: str, cost: RequestCost | None = None, prefill: str = ""
+) -> ApiResponse:
+    """Return the response of a run, with the usage of all its calls or that of `cost`."""
+    spent = run.totals if cost is None else cost
     return ApiResponse(
         id=response_id(run),
         model=model,
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
-        text=run.answer or "",
+        text=(run.answer or "").removeprefix(prefill),
         thinking=run.answer_thinking,
         tool_calls=expose_call_ids(run, run.waiting_for) if run.status == "waiting" else (),
         finish=run.final_finish,
         stop_sequence=run.final_stop_sequence,
-        usage=totals.usage,
-        orchestration=totals.orchestration,
+        usage=spent.usage,
+        orchestration=spent.orchestration,
     )
 
 

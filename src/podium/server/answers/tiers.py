@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from podium._util.process import this_process
 from podium.client.client import AsyncPodium, Runtime
@@ -15,7 +15,7 @@ from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import NOTHING_SPENT, Budget, recorded_spending
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
-from podium.core.request import Message, ToolResult
+from podium.core.request import Effort, Message, ToolResult
 from podium.core.run import (
     ClientRequest,
     Round,
@@ -24,13 +24,13 @@ from podium.core.run import (
     new_run_id,
     timestamp,
 )
+from podium.engine.runner import Options
 from podium.server.access import Principal
 from podium.server.answers.conversation import (
     Conversation,
     Fingerprint,
     continues,
     find_continuation,
-    limits_for_effort,
     response_id,
     split_conversation,
 )
@@ -53,6 +53,30 @@ IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 FIRST_POLL_SECONDS: Final = 0.02
 MAX_POLL_SECONDS: Final = 1.0
 """Interval between looks at a run of another process; it doubles up to the maximum."""
+
+
+class PlanLimits(NamedTuple):
+    """The most steps of a plan and the most rounds."""
+
+    max_steps: int
+    rounds: int
+
+
+def limits_for_effort(
+    effort: Effort | None, defaults: Options, *, can_replan: bool = True
+) -> PlanLimits:
+    """Map a reasoning effort to limits: `none` and `minimal` one step, `low` two steps in one
+    round, `high` one more round than the default. A conductor that cannot replan has one round."""
+    match effort:
+        case "none" | "minimal":
+            steps, rounds = 1, 1
+        case "low":
+            steps, rounds = min(2, defaults.max_steps), 1
+        case "high":
+            steps, rounds = defaults.max_steps, max(2, defaults.rounds + 1)
+        case _:
+            steps, rounds = defaults.max_steps, defaults.rounds
+    return PlanLimits(steps, rounds if can_replan else 1)
 
 
 class Tiers:
@@ -93,9 +117,12 @@ class Tiers:
         before: Run | None = None
         found: tuple[Run, tuple[ToolResult, ...]] | None
         try:
-            messages = await self._responses.read_messages(request, principal)
+            messages = request.messages
+            if request.previous_response is not None:
+                messages = await self._responses.read_messages(request, principal)
             fingerprint = Fingerprint.of(request, messages, principal.key_id)
-            kept = ClientRequest(str(fingerprint), self._responses.echoed(request))
+            echoed = {} if request.echoed is None else self._responses.echoed(request)
+            kept = ClientRequest(str(fingerprint), echoed)
             if (retry := request.params.retry) is not None:
                 found = await self._copy_to_retry(retry, request, principal, tier), ()
             else:

@@ -111,12 +111,12 @@ class HttpExchange:
     ) -> None:
         """Send a JSON response."""
         body = encode_json(document)
-        await self._start(status, JSON, headers, len(body))
+        await self._send(self._head(status, JSON, headers, len(body)))
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin_stream(self) -> None:
         """Start a stream of server-sent events."""
-        await self._start(200, EVENTS, {"X-Accel-Buffering": "no"})
+        await self._send(self._head(200, EVENTS, {"X-Accel-Buffering": "no"}))
 
     async def send_chunk(self, chunk: bytes) -> None:
         """Send a part of the stream."""
@@ -129,9 +129,9 @@ class HttpExchange:
         """Run the work in this task, and cancel it if the client disconnects."""
         return await run_until_disconnect(work, self._receive)
 
-    async def _start(
+    def _head(
         self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
-    ) -> None:
+    ) -> Message:
         raw = [(b"content-type", media_type), (b"cache-control", b"no-store")]
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
@@ -139,7 +139,7 @@ class HttpExchange:
             raw.append((name.lower().encode(), value.encode("latin-1", "replace")))
         self.started = True
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        return {"type": "http.response.start", "status": status, "headers": raw}
 
 
 async def run_until_disconnect(work: Awaitable[Result], receive: Receive) -> Result:
