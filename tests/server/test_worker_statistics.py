@@ -21,10 +21,11 @@ def test_shares_rates_and_times_are_over_the_calls_of_the_window() -> None:
     )
     found = worker_stats([digest_run(run)])
     ada, bob = found["ada"], found["bob"]
-    assert (ada.calls, ada.failed, ada.planning, ada.share) == (3, 1, 1, 0.75)
-    assert ada.error_rate == pytest.approx(1 / 3)
-    assert ada.seconds == (1.0, 5.0)
-    assert (bob.share, bob.error_rate, bob.seconds) == (0.25, 0.0, (3.0, 3.0))
+    assert (ada["calls"], ada["failed"], ada["planning"], ada["share"]) == (3, 1, 1, 0.75)
+    assert ada["error_rate"] == pytest.approx(1 / 3)
+    assert ada["seconds"] == {"p50": 1.0, "p95": 5.0}
+    assert (bob["share"], bob["error_rate"]) == (0.25, 0.0)
+    assert bob["seconds"] == {"p50": 3.0, "p95": 3.0}
 
 
 def test_health_is_how_the_latest_call_went() -> None:
@@ -34,13 +35,14 @@ def test_health_is_how_the_latest_call_went() -> None:
         (ALONE, (attempt("ada", at=1.0), attempt("ada", at=7.0, error="gone"))),
         (CHECK, (attempt("bob", error="never"), attempt("bob", at=2.0, error="never"))),
     )
-    assert worker_stats([digest_run(fine)])["ada"].health == "working"
+    assert worker_stats([digest_run(fine)])["ada"]["health"]["state"] == "working"
     found = worker_stats([digest_run(fine), digest_run(worse)])
-    assert (found["ada"].health, found["ada"].failures_in_a_row) == ("failing", 1)
-    assert found["ada"].last_error == "gone"
-    assert found["ada"].last_success == pytest.approx(1772625606)
-    assert (found["bob"].last_success, found["bob"].failures_in_a_row) == (None, 2)
-    assert NOTHING.health == "unknown"
+    ada, bob = found["ada"]["health"], found["bob"]["health"]
+    assert (ada["state"], ada["failures_in_a_row"]) == ("failing", 1)
+    assert ada["last_error"] == "gone"
+    assert ada["last_success"] == "2026-03-04T12:00:06.000+00:00"
+    assert (bob["last_success"], bob["failures_in_a_row"]) == (None, 2)
+    assert NOTHING["health"]["state"] == "unknown"
 
 
 def test_unknown_is_not_zero() -> None:
@@ -48,8 +50,9 @@ def test_unknown_is_not_zero() -> None:
         [digest_run(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
     )
     ada = found["ada"]
-    assert (ada.cost_usd, ada.unknown_cost, ada.seconds) == (None, 1, None)
-    assert (NOTHING.share, NOTHING.error_rate) == (None, None)
+    assert (ada["cost_usd"], ada["unknown_cost"]) == (None, 1)
+    assert ada["seconds"] == {"p50": None, "p95": None}
+    assert (NOTHING["share"], NOTHING["error_rate"]) == (None, None)
 
 
 def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None:
@@ -62,9 +65,9 @@ def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None
         )
         for number, subtask in enumerate(subtasks)
     ]
-    (verifies,) = worker_stats(digest_run(run) for run in runs)["bob"].roles
-    assert (verifies.role, verifies.steps) == (Role.VERIFY, 6)
-    assert [(each.run_id[-1], each.subtask) for each in verifies.examples] == [
+    (verifies,) = worker_stats(digest_run(run) for run in runs)["bob"]["roles"]
+    assert (verifies["role"], verifies["steps"]) == (Role.VERIFY.value, 6)
+    assert [(each["run_id"][-1], each["subtask"]) for each in verifies["examples"]] == [
         ("0", "Check it."),
         ("2", "Verify the sum."),
         ("4", "Fix it."),

@@ -14,9 +14,10 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
+
+from podium.server.worker_statistics import format_timestamp
 
 MAX_BYTES: Final = 32_000_000
 """Bytes read of a file; of a larger one, the last."""
@@ -327,13 +328,6 @@ def read_series(lines: Iterable[bytes]) -> tuple[Series, int]:
                 else:
                     _take(series, *entry)
     return series, left_out
-
-
-def format_timestamp(seconds: float | None) -> str | None:
-    """Format a time as ISO 8601 in UTC."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _entry(piece: bytes) -> tuple[int, dict[str, float]] | None:

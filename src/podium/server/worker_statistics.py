@@ -10,10 +10,10 @@ import math
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium.core.errors import UnreadableRun
 from podium.core.request import Usage
@@ -218,55 +218,12 @@ def _providers(run: Run) -> Iterator[tuple[str, str]]:
 EXAMPLES: Final = 3
 """Steps shown for each role of a worker."""
 
-Health = Literal["working", "failing", "unknown"]
-"""The state of the latest call; unknown if there was none."""
 
+def worker_stats(digests: Iterable[RunDigest]) -> dict[str, dict[str, Any]]:
+    """Return the statistics of every worker as JSON; `digests` are newest first.
 
-class RoleStats(NamedTuple):
-    """The number of steps in a role, and the newest ones."""
-
-    role: Role
-    steps: int
-    examples: tuple[StepUse, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStats:
-    """The statistics of one worker. `share` is its share of all calls; `seconds` are p50 and p95;
-    `cost_usd` sums the calls with a known cost."""
-
-    calls: int = 0
-    failed: int = 0
-    planning: int = 0
-    share: float | None = None
-    seconds: tuple[float, float] | None = None
-    cost_usd: float | None = None
-    unknown_cost: int = 0
-    last_success: float | None = None
-    last_failure: float | None = None
-    last_error: str | None = None
-    errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By kind, then by day (UTC): how many calls failed."""
-    failures_in_a_row: int = 0
-    roles: tuple[RoleStats, ...] = ()
-
-    @property
-    def error_rate(self) -> float | None:
-        """The share of failed calls."""
-        return self.failed / self.calls if self.calls else None
-
-    @property
-    def health(self) -> Health:
-        if not self.calls:
-            return "unknown"
-        return "failing" if self.failures_in_a_row else "working"
-
-
-NOTHING: Final = WorkerStats()
-
-
-def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
-    """Return the statistics of every worker; `digests` are newest first."""
+    `share` is its share of all calls, `errors` counts failed calls by kind, then by day (UTC).
+    """
     calls = defaultdict[str, list[CallSummary]](list)
     steps = defaultdict[str, list[StepUse]](list)
     for digest in digests:
@@ -279,28 +236,42 @@ def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
     return {name: _stats_of(calls[name], steps[name], total) for name in names}
 
 
-def _stats_of(calls: Sequence[CallSummary], steps: Sequence[StepUse], total: int) -> WorkerStats:
+def _stats_of(calls: Sequence[CallSummary], steps: Sequence[StepUse], total: int) -> dict[str, Any]:
     in_order = sorted(calls, key=lambda call: call.at)
     done = [call for call in in_order if call.error is None]
     failed = [call for call in in_order if call.error is not None]
     last_success = done[-1].at if done else None
     since = -math.inf if last_success is None else last_success
+    in_a_row = sum(call.at > since for call in failed)
+    state = "failing" if in_a_row else "working"
     costs = [call.cost_usd for call in calls if call.cost_usd is not None]
-    return WorkerStats(
-        calls=len(calls),
-        failed=len(failed),
-        planning=sum(call.is_planning for call in calls),
-        share=len(calls) / total if total else None,
-        seconds=_percentiles([call.seconds for call in done]),
-        cost_usd=sum(costs) if costs else None,
-        unknown_cost=len(calls) - len(costs),
-        last_success=last_success,
-        last_failure=failed[-1].at if failed else None,
-        last_error=failed[-1].error if failed else None,
-        errors=_errors(failed),
-        failures_in_a_row=sum(call.at > since for call in failed),
-        roles=_roles(steps),
-    )
+    p50, p95 = _percentiles([call.seconds for call in done])
+    return {
+        "health": {
+            "state": state if calls else "unknown",
+            "last_success": format_timestamp(last_success),
+            "last_failure": format_timestamp(failed[-1].at if failed else None),
+            "last_error": failed[-1].error if failed else None,
+            "failures_in_a_row": in_a_row,
+        },
+        "calls": len(calls),
+        "failed": len(failed),
+        "planning": sum(call.is_planning for call in calls),
+        "share": len(calls) / total if total else None,
+        "error_rate": len(failed) / len(calls) if calls else None,
+        "errors": _errors(failed),
+        "seconds": {"p50": p50, "p95": p95},
+        "cost_usd": sum(costs) if costs else None,
+        "unknown_cost": len(calls) - len(costs),
+        "roles": _roles(steps),
+    }
+
+
+def format_timestamp(seconds: float | None) -> str | None:
+    """Format a time as ISO 8601 in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 _KINDS: Final = (
@@ -330,23 +301,31 @@ def _errors(failed: Sequence[CallSummary]) -> dict[str, dict[str, int]]:
     return kinds
 
 
-def _roles(steps: Sequence[StepUse]) -> tuple[RoleStats, ...]:
+def _roles(steps: Sequence[StepUse]) -> list[dict[str, Any]]:
     """List the roles, most frequent first, with the newest steps of different subtasks."""
     by_role = defaultdict[Role, list[StepUse]](list)
     for use in steps:
         by_role[use.role].append(use)
     found = []
-    for role, steps_of_role in by_role.items():
+    for role, steps_of_role in sorted(by_role.items(), key=lambda item: (-len(item[1]), item[0])):
         distinct = {use.subtask: use for use in reversed(steps_of_role)}  # the newest come first
         newest = [use for use in steps_of_role if distinct[use.subtask] is use][:EXAMPLES]
-        found.append(RoleStats(role, len(steps_of_role), tuple(newest)))
-    return tuple(sorted(found, key=lambda stats: (-stats.steps, stats.role)))
+        examples = [
+            {"run_id": use.run_id, "round": at[0], "step": at[1], "subtask": use.subtask}
+            for use in newest
+            for at in [use.position]
+        ]
+        found.append({"role": role.value, "steps": len(steps_of_role), "examples": examples})
+    return found
 
 
-def _percentiles(seconds: Sequence[float]) -> tuple[float, float] | None:
-    """Return p50 and p95; None without calls."""
+def _percentiles(seconds: Sequence[float]) -> tuple[float | None, float | None]:
     if not seconds:
-        return None
+        return None, None
     ordered = sorted(seconds)
     p50, p95 = (max(0, math.ceil(share * len(ordered)) - 1) for share in (0.5, 0.95))
     return ordered[p50], ordered[p95]
+
+
+NOTHING: Final = _stats_of((), (), 0)
+"""The statistics of a worker without calls."""

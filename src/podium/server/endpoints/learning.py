@@ -25,12 +25,12 @@ from podium.server.training_runs import (
     find_artifact,
     find_directories,
     find_result,
-    format_timestamp,
     open_regular_file,
     results_document,
     samples_document,
     training_document,
 )
+from podium.server.worker_statistics import format_timestamp
 
 router = APIRouter(prefix="/v1/learning", tags=["learning"])
 

@@ -36,9 +36,8 @@ from podium.server.service import Service
 from podium.server.worker_statistics import (
     NOTHING,
     DigestWindow,
-    RoleStats,
-    WorkerStats,
     error_kind,
+    format_timestamp,
     worker_stats,
 )
 from podium.store.audit import AuditAction
@@ -99,7 +98,7 @@ async def pool(
                 "is_worker": profile.name in service.pool.names,
                 "is_planner": profile == planner,
                 "is_enabled": profile.name not in service.disabled.names,
-                **_statistics(found.get(profile.name, NOTHING)),
+                **found.get(profile.name, NOTHING),
                 "breaker": breakers.state(profile.name),
                 "direct": _direct(profile.name, service) if principal.has_scope("admin") else None,
             }
@@ -184,9 +183,7 @@ def best_worker(service: Service, principal: Principal) -> str | None:
 
 async def _planner(service: Service) -> WorkerProfile | None:
     """Return the model that plans, if there is one."""
-    planner: Worker | None = getattr(
-        (await service.podium.open()).assembly.conductor, "worker", None
-    )
+    planner = (await service.podium.open()).assembly.conductor.worker
     return None if planner is None else planner.profile
 
 
@@ -209,7 +206,7 @@ def _profile(profile: WorkerProfile) -> dict[str, Any]:
 
 def _former(
     window: DigestWindow,
-    found: dict[str, WorkerStats],
+    found: dict[str, dict[str, Any]],
     now: list[WorkerProfile],
     principal: Principal,
 ) -> list[dict[str, Any]]:
@@ -222,49 +219,10 @@ def _former(
         if name not in names
     }
     return [
-        {"name": name, "provider": providers.get(name, ""), **_statistics(stats)}
+        {"name": name, "provider": providers.get(name, ""), **stats}
         for name, stats in found.items()
         if name not in names and _is_visible(name, providers.get(name, ""), principal)
     ]
-
-
-def _statistics(found: WorkerStats) -> dict[str, Any]:
-    p50, p95 = found.seconds or (None, None)
-    return {
-        "health": {
-            "state": found.health,
-            "last_success": _format_time(found.last_success),
-            "last_failure": _format_time(found.last_failure),
-            "last_error": found.last_error,
-            "failures_in_a_row": found.failures_in_a_row,
-        },
-        "calls": found.calls,
-        "failed": found.failed,
-        "planning": found.planning,
-        "share": found.share,
-        "error_rate": found.error_rate,
-        "errors": found.errors,
-        "seconds": {"p50": p50, "p95": p95},
-        "cost_usd": found.cost_usd,
-        "unknown_cost": found.unknown_cost,
-        "roles": [_role(role) for role in found.roles],
-    }
-
-
-def _role(found: RoleStats) -> dict[str, Any]:
-    return {
-        "role": found.role.value,
-        "steps": found.steps,
-        "examples": [
-            {
-                "run_id": example.run_id,
-                "round": example.position[0],
-                "step": example.position[1],
-                "subtask": example.subtask,
-            }
-            for example in found.examples
-        ],
-    }
 
 
 def _direct(name: str, service: Service) -> dict[str, Any]:
@@ -272,14 +230,8 @@ def _direct(name: str, service: Service) -> dict[str, Any]:
     counts = service.metrics.requests_by_status(name)
     requests = sum(counts.values())
     failed = sum(count for status, count in counts.items() if int(status) >= 500)
-    started = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="milliseconds")
-    return {"requests": requests, "failed": failed, "since": started}
-
-
-def _format_time(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    since = format_timestamp(service.started)
+    return {"requests": requests, "failed": failed, "since": since}
 
 
 models_router = APIRouter(prefix="/v1/models", tags=["models"])
