@@ -139,16 +139,6 @@ def test_an_exported_run_loads_again(podium: Podium, asked: str, tmp_path: Path)
     assert podium("runs", "export", asked).json["id"] == asked
 
 
-def test_a_run_is_exported_as_a_page_that_its_replies_cannot_break(
-    podium: Podium, make_pool: MakePool
-) -> None:
-    pool = make_pool({"evil": "```\n# not a heading\n````"})
-    podium("ask", "--pool", pool, "--conductor", "router", "Is *this* [a link](x)?\n# no")
-    page = podium("runs", "export", "last", "--format", "md").out
-    assert page.startswith("# Is \\*this\\* \\[a link\\](x)? # no\n")
-    assert "\n`````text\n```\n# not a heading\n````\n`````\n" in page
-
-
 def test_a_file_that_cannot_be_written_is_named(podium: Podium, asked: str, tmp_path: Path) -> None:
     ended = podium("runs", "export", asked, "--output", tmp_path / "no" / "such" / "place.json")
     assert ended.code == 2

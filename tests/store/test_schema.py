@@ -44,10 +44,9 @@ async def test_a_refused_file_says_how_to_move_it_aside_and_is_unchanged(tmp_pat
     message = (
         f"{file} has schema 12, expected {SCHEMA_VERSION}; move it aside (mv {file} {file}.old)"
     )
-    for to_read in (False, True):
-        with pytest.raises(StoreError) as refused:
-            await SqlRunStore.open(file, to_read=to_read)
-        assert str(refused.value).startswith(message)
+    with pytest.raises(StoreError) as refused:
+        await SqlRunStore.open(file)
+    assert str(refused.value).startswith(message)
     assert dump(file) == before
 
 
@@ -59,35 +58,6 @@ async def test_tables_of_another_program_are_not_used(tmp_path: Path) -> None:
     before = dump(file)
     with pytest.raises(StoreError, match=f"has schema unknown, expected {SCHEMA_VERSION}"):
         await SqlRunStore.open(file)
-    assert dump(file) == before
-
-
-async def test_an_empty_file_that_can_only_be_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("podium.store.sql.database.is_read_only", lambda location: True)
-    file = tmp_path / "empty.db"
-    file.touch()
-    with pytest.raises(StoreError, match="has schema unknown"):
-        await SqlRunStore.open(file, to_read=True)
-    assert file.stat().st_size == 0
-
-
-async def test_a_file_that_can_only_be_read_is_read_as_it_is(
-    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "podium.db"
-    store = await SqlRunStore.open(file)
-    await store.finish(make_run())
-    await store.close()
-    before = dump(file)
-    monkeypatch.setattr("podium.store.sql.database.is_read_only", lambda location: True)
-    store = await SqlRunStore.open(file, to_read=True)
-    (summary,) = await store.list()
-    assert (summary.id, summary.workers) == (make_run().id, ("solo",))
-    assert await store.load("last") == make_run()
-    assert await store.feedback.get(summary.id) is None
-    await store.close()
     assert dump(file) == before
 
 

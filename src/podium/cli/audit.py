@@ -138,7 +138,7 @@ def _line(entry: AuditEntry) -> str:
 
 
 def _with_log(config: Path | None, work: Callable[[AuditLog], Awaitable[Result]]) -> Result:
-    return run_with_store(config, lambda store: work(store.audit), to_read=True)
+    return run_with_store(config, lambda store: work(store.audit))
 
 
 def _parse_time(text: str) -> str:

@@ -150,7 +150,7 @@ def create(
 @app.command("list")
 def list_(json: options.Json = False, config: options.Config = None) -> None:
     """List the keys, newest first, with their rules; revoked ones are included."""
-    keys = _with_manager(config, lambda manager: manager.describe_all(), to_read=True)
+    keys = _with_manager(config, lambda manager: manager.describe_all())
     if json:
         echo_json([to_document(key) for key in keys])
         return
@@ -236,7 +236,7 @@ def usage(
         names = {item.id: item.name for item in await manager.store.keys()}
         return names, await manager.store.usage(key_id=key_id, **days)
 
-    names, rows = _with_manager(config, read_usage, to_read=True)
+    names, rows = _with_manager(config, read_usage)
     if json:
         echo_json([{"name": names[row.key_id], **asdict(row)} for row in rows])
         return
@@ -285,9 +285,7 @@ def _usage_line(row: KeyUsage) -> str:
     return f"{pluralize(row.requests, 'request')}, {used}, {cost}"
 
 
-def _with_manager(
-    config: Path | None, work: Callable[[KeyManager], Awaitable[Result]], *, to_read: bool = False
-) -> Result:
+def _with_manager(config: Path | None, work: Callable[[KeyManager], Awaitable[Result]]) -> Result:
     """Work with the keys of the configured store; actions are those of this machine's user."""
 
     async def manage(store: RunStore) -> Result:
@@ -296,7 +294,7 @@ def _with_manager(
 
         return await work(KeyManager(store.keys, record))
 
-    return run_with_store(config, manage, to_read=to_read)
+    return run_with_store(config, manage)
 
 
 def _check_excluded(excluded: frozenset[str], config: Path | None) -> frozenset[str]:

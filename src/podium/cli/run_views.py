@@ -1,9 +1,7 @@
-"""A stored run as text, JSON or Markdown, and the differences between two runs."""
+"""A stored run as text, and the differences between two runs."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
@@ -25,44 +23,7 @@ from podium.cli.output import (
     format_usd,
     to_one_line,
 )
-from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord, dump
-
-
-def as_json(run: Run) -> str:
-    """Return the whole run with its version; `podium.core.run.load` reads it back."""
-    return json.dumps(dump(run), indent=2)
-
-
-def as_markdown(run: Run) -> str:
-    """Return the run as Markdown: question, answer, plans, and each step's prompt and reply."""
-    parts = [f"# {_line(run.question)}", _line(f"{describe_run_end(run)}, {run.created_at}")]
-    if run.error is not None:
-        parts.append(_line(f"Error: {run.error}"))
-    parts += ["## Answer", _fenced(run.answer) if run.answer is not None else "None."]
-    for round_ in run.rounds:
-        parts.append(f"## {_line(describe_plan(run, round_).capitalize())}")
-        steps = round_.workflow.steps if round_.workflow else ()
-        parts.append(
-            "\n".join(f"- {_line(describe_step(index, step))}" for index, step in enumerate(steps))
-        )
-        for record in (*round_.cancelled, *round_.steps):
-            parts.append(f"### Step {record.index}: {_line(record.worker)}")
-            parts.append(_line(describe_step_end(record)))
-            parts += ["Prompt:", _fenced(record.prompt), "Reply:", _fenced(record.reply)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _line(text: str) -> str:
-    """Join the lines and escape Markdown."""
-    return re.sub(r"([\\`*_\[\]<>])", r"\\\1", to_one_line(text))
-
-
-def _fenced(text: str) -> str:
-    """Put the text in a code fence that nothing in it can close."""
-    content = clean_text(text)
-    longest = max((len(found) for found in re.findall("`+", content)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{content}\n{fence}"
+from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json as json_format
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -42,19 +43,17 @@ from podium.cli.output import (
 )
 from podium.cli.pool import connect_worker
 from podium.cli.run_views import (
-    as_json,
-    as_markdown,
     compare_runs,
     comparison_document,
     print_differences,
     run_lines,
 )
-from podium.cli.session import Result, answer_once, run_with_store
+from podium.cli.session import answer_once, run_with_store
 from podium.client.documents import feedback_document, run_document, summary_document
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.core.errors import StoreError, UnreadableRun, UsageError
-from podium.core.run import Run, RunStatus, Tier, timestamp
+from podium.core.run import Run, RunStatus, Tier, dump, timestamp
 from podium.store import (
     EVERY_RUN,
     Feedback,
@@ -135,7 +134,7 @@ def list_(
         since=since and since.astimezone(),
         until=until and until.astimezone(),
     )
-    found, performed = _read(config, lambda store: _list_runs(store, wanted, limit))
+    found, performed = run_with_store(config, lambda store: _list_runs(store, wanted, limit))
     if json:
         echo_json(
             [{**summary_document(item), "is_executing": item.id in performed} for item in found]
@@ -161,7 +160,7 @@ def show(
     """Show a run: plans, every step's reply, nested runs, feedback and the answer."""
     if json and prompts:
         raise UsageError("--json shows no prompts; podium runs export writes a whole run as JSON")
-    run, is_claimed, given = _read(config, lambda store: _load_details(store, run_id))
+    run, is_claimed, given = run_with_store(config, lambda store: _load_details(store, run_id))
     if json:
         feedback = None if given is None else feedback_document(given)
         echo_json({**run_document(run), "feedback": feedback})
@@ -185,15 +184,10 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
     ] = None,
-    form: Annotated[
-        Literal["json", "md"],
-        typer.Option("--format", metavar="json|md", help="Versioned JSON, or Markdown to read."),
-    ] = "json",
     config: options.Config = None,
 ) -> None:
-    """Export a whole run: versioned JSON that can be loaded again, or Markdown."""
-    run = _load(run_id, config)
-    text = as_json(run) if form == "json" else as_markdown(run)
+    """Export a whole run: versioned JSON that can be loaded again."""
+    text = json_format.dumps(dump(_load(run_id, config)), indent=2)
     if output is None:
         echo(text)
         return
@@ -360,11 +354,7 @@ def _resume_command(run_id: str, config: Path | None) -> str:
 
 
 def _load(run_id: str, config: Path | None) -> Run:
-    return _read(config, lambda store: store.load(run_id))
-
-
-def _read(config: Path | None, work: Callable[[RunStore], Awaitable[Result]]) -> Result:
-    return run_with_store(config, work, to_read=True)
+    return run_with_store(config, lambda store: store.load(run_id))
 
 
 def _summary_line(summary: RunSummary, status: str) -> str:

@@ -85,17 +85,13 @@ def run_with_store(
     config: Path | None,
     work: Callable[[RunStore], Awaitable[Result]],
     pool: Path | None = None,
-    *,
-    to_read: bool = False,
 ) -> Result:
     """Open the configured store, do the work, and close the store."""
     tables, _ = read_files(file for file in (find(os.environ, config=config), pool) if file)
 
     async def work_with_store() -> Result:
         store = await open_store(
-            tables.store.url or tables.store.path,
-            to_read=to_read,
-            lease_seconds=tables.store.lease_seconds,
+            tables.store.url or tables.store.path, lease_seconds=tables.store.lease_seconds
         )
         try:
             return await work(store)

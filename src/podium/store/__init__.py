@@ -52,16 +52,12 @@ def default_url() -> str:
 
 
 async def open_store(
-    where: str | Path | None = None,
-    *,
-    to_read: bool = False,
-    lease_seconds: float = LEASE_SECONDS,
+    where: str | Path | None = None, *, lease_seconds: float = LEASE_SECONDS
 ) -> RunStore:
     """Open a store, creating its tables if it is new. Close it after use.
 
     Args:
         where: a file, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the default file if None.
-        to_read: open a read-only file as it is.
         lease_seconds: a process that misses its heartbeat for so long loses its runs.
 
     Raises:
@@ -72,4 +68,4 @@ async def open_store(
     from podium.store.sql.run_store import SqlRunStore
 
     where = default_url() if where is None else where
-    return await SqlRunStore.open(where, to_read=to_read, lease_seconds=lease_seconds)
+    return await SqlRunStore.open(where, lease_seconds=lease_seconds)

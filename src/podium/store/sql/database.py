@@ -18,7 +18,7 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -169,7 +169,6 @@ class DatabaseLocation:
     url: URL
     file: Path | None
     name: str
-    read_only: bool = False
 
 
 def locate(where: str | Path) -> DatabaseLocation:
@@ -242,15 +241,13 @@ def connect(location: DatabaseLocation, *, lease_seconds: float | None = None) -
         )
         _ping_idle_connections(server)
         return server
-    if not location.read_only:
-        _make_private(location.file)
+    _make_private(location.file)
     # One connection: SQLite has one writer at a time, and this queue is fair, while SQLite's own
     # lock is polled and may starve a writer. Hidden parameters keep prompts out of messages.
     database = create_async_engine(
         location.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=WAIT_SECONDS
     )
-    configure = _configure_reads if location.read_only else _configure_sqlite
-    event.listen(database.sync_engine, "connect", configure)
+    event.listen(database.sync_engine, "connect", _configure_sqlite)
     return database
 
 
@@ -275,44 +272,17 @@ def _ping_idle_connections(database: AsyncEngine) -> None:
     event.listen(engine, "checkout", handed_out)
 
 
-def is_read_only(location: DatabaseLocation) -> bool:
-    """True if the file exists and it or its directory cannot be written."""
-    file = location.file
-    if file is None or not file.is_file():
-        return False
-    effective = os.access in os.supports_effective_ids
-    paths = (file, file.absolute().parent)
-    return not all(os.access(path, os.W_OK, effective_ids=effective) for path in paths)
-
-
-def open_read_only(location: DatabaseLocation) -> DatabaseLocation:
-    """Return the location opened without writing to the file or beside it."""
-    assert location.file is not None, "only a file can be opened read-only"
-    options = {"mode": "ro", "uri": "true"}
-    if not Path(f"{location.file}-wal").exists():  # SQLite would create one, even to read nothing
-        options["immutable"] = "1"
-    address = location.file.absolute().as_uri()
-    url = URL.create("sqlite+aiosqlite", database=address, query=options)
-    return replace(location, url=url, read_only=True)
-
-
 def _make_private(file: Path) -> None:
     """Create the file for its owner only; SQLite gives its side files the same permissions."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _configure_reads(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
-    cursor.close()
+def _configure_sqlite(connection: Any, _record: object) -> None:
     # SQLite's own lower() knows only ASCII; with this one a search for ägypten finds Ägypten.
     connection.create_function("lower", 1, _lower, deterministic=True)
-
-
-def _configure_sqlite(connection: Any, record: object) -> None:
-    _configure_reads(connection, record)
     cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     _use_wal(connection, cursor)
     # In WAL mode NORMAL loses nothing when the process dies and at most the last writes when the
     # machine does; FULL would wait for the disk at each step.
@@ -361,20 +331,14 @@ class Database:
         self._idle.set()
 
     @classmethod
-    async def open(
-        cls, where: str | Path, *, to_read: bool, clock: Clock | None, lease_seconds: float
-    ) -> Self:
+    async def open(cls, where: str | Path, *, clock: Clock | None, lease_seconds: float) -> Self:
         """Open the database and create its tables if it is new."""
         location = locate(where)
-        if to_read and is_read_only(location):
-            location = open_read_only(location)
         with store_errors(location.name):
             database = cls(location, connect(location, lease_seconds=lease_seconds), clock)
         try:
             async with database._long_transaction() as connection:
-                await connection.run_sync(
-                    prepare_schema, location.name, read_only=location.read_only
-                )
+                await connection.run_sync(prepare_schema, location.name)
                 await database.sync_clock(connection)
         except BaseException:
             await database.close()

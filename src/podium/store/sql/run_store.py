@@ -159,17 +159,11 @@ class SqlRunStore(RunStore):
         cls,
         where: str | Path,
         *,
-        to_read: bool = False,
         clock: Clock | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Self:
-        """Open the database and create its tables if it is new.
-
-        With `to_read` a read-only file is opened as it is.
-        """
-        database = await Database.open(
-            where, to_read=to_read, clock=clock, lease_seconds=lease_seconds
-        )
+        """Open the database and create its tables if it is new."""
+        database = await Database.open(where, clock=clock, lease_seconds=lease_seconds)
         return cls(database, lease_seconds)
 
     async def begin(self, run: Run) -> None:

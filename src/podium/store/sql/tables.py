@@ -282,13 +282,13 @@ _SCHEMA_LOCKS: Final = {
 }
 
 
-def prepare_schema(connection: Connection, location: str, *, read_only: bool = False) -> None:
+def prepare_schema(connection: Connection, location: str) -> None:
     """Create the tables in an empty database; raises `StoreError` if it has another schema.
 
     The lock lets two processes open a new database at the same time.
     """
     version = _version(connection)
-    if version is None and not read_only:
+    if version is None:
         connection.exec_driver_sql(_SCHEMA_LOCKS[connection.dialect.name])
         version = _version(connection)
         if version is None:
