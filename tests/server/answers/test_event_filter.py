@@ -19,7 +19,7 @@ from podium.core.request import Delta, Usage
 from podium.core.routing import RoutingRecord
 from podium.core.run import Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
-from podium.server.answers.result import EventFilter
+from podium.server.answers.result import EventFilter, StreamSink
 
 RUN = Run(
     id="run_1",
@@ -34,7 +34,7 @@ ONE = Workflow((Step("solo", "Why?"),))
 TWO = Workflow((Step("solo", "Think " * 100), Step("duo", "Answer.", (0,))))
 
 
-class RunSink:
+class RunSink(StreamSink):
     """Records what it receives."""
 
     def __init__(self) -> None:

@@ -101,8 +101,9 @@ async def test_a_fault_of_our_own_after_it_is_reported_in_the_stream_as_well() -
         raise ZeroDivisionError("nothing for the client's eyes")
 
     client = Client()
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ApiError, match="internal server error: ZeroDivisionError") as caught:
         await client.reads(tell)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert client.got[1:] == [["text", "forty"], ["fail", "failed"]]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from textwrap import shorten
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from podium.core.budget import Spent
 from podium.core.events import (
@@ -62,40 +62,32 @@ MAX_SUBTASK: Final = 160
 """Characters of a subtask in a line of progress."""
 
 
-class StreamSink(Protocol):
-    """Receives a response while it is produced. Every method returns at once."""
+class StreamSink:
+    """Receives a response while it is produced. Every method returns at once; here, none acts."""
 
     def open(self, response_id: str, *, stored: bool) -> None:
         """Take the response's id; `stored` if its run is stored."""
-        ...
 
     def start(self, usage: Usage) -> None:
         """Begin the response: a worker accepted the request, with this usage so far."""
-        ...
 
     def progress(self, line: str) -> None:
         """Take a line of progress."""
-        ...
 
     def thinking(self, text: str) -> None:
         """Take a piece of the answering worker's thinking."""
-        ...
 
     def text(self, text: str) -> None:
         """Take a piece of the answer."""
-        ...
 
     def tool_call(self, delta: Delta) -> None:
         """Take a piece of a tool call."""
-        ...
 
     def choices(self, choices: Sequence[Mapping[str, Any]]) -> None:
         """Take pieces of several answers as a worker wrote them."""
-        ...
 
     def restart(self) -> None:
         """Discard the pieces so far: the answer starts over."""
-        ...
 
 
 class EventFilter:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from podium.core.request import UNKNOWN_USAGE, Delta, Usage
 from podium.engine.reply_stream import ResumableText
 from podium.server.answers.conversation import parse_response_id
-from podium.server.answers.result import ApiResult
+from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.api_error import ApiError, to_api_error
 from podium.server.dialects.fields import Json
 from podium.server.dialects.request import (
@@ -34,7 +34,7 @@ FIRST_KEEP_ALIVE_SECONDS: Final = 2.0
 """Clients and proxies give up on a server that sends no headers."""
 
 
-class ResponseStream:
+class ResponseStream(StreamSink):
     """One streamed response: the `StreamSink` of a tier or the gateway."""
 
     def __init__(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 
-from podium.core.request import Delta, Usage
 from podium.server.access import Principal
 from podium.server.answers.conversation import parse_response_id
-from podium.server.answers.result import StoredResponse, find_failure
+from podium.server.answers.result import StoredResponse, StreamSink, find_failure
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.fields import Json
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES, count_instructions
 from podium.server.dialects.responses_input import is_reference
@@ -104,8 +101,8 @@ class ResponsesRequestHandler(RequestHandler):
                 self.service.responses.background.pop(id_sink.id.result(), None)
 
 
-class _ResponseIdSink:
-    """A `StreamSink` that takes the response's id alone."""
+class _ResponseIdSink(StreamSink):
+    """Takes the response's id alone."""
 
     def __init__(self) -> None:
         self.id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -113,20 +110,6 @@ class _ResponseIdSink:
     def open(self, response_id: str, *, stored: bool) -> None:
         if not self.id.done():
             self.id.set_result(response_id)
-
-    def start(self, usage: Usage) -> None: ...
-
-    def progress(self, line: str) -> None: ...
-
-    def thinking(self, text: str) -> None: ...
-
-    def text(self, text: str) -> None: ...
-
-    def tool_call(self, delta: Delta) -> None: ...
-
-    def choices(self, choices: Sequence[Json]) -> None: ...
-
-    def restart(self) -> None: ...
 
 
 def _items_of(found: StoredResponse) -> dict[str, Item]:
