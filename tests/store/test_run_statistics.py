@@ -26,10 +26,13 @@ async def test_sums_are_by_day_tier_and_owner(store: SqlRunStore, make_run: Make
         replace(make_run(THIRD, steps=2), owner="key_a", tier="mini"),
         make_run("run_0000000000000004", created_at="2026-01-03T00:00:00.000+00:00"),
     )
-    unowned, owned = sorted(await store.statistics.daily_totals(**DAY), key=lambda sums: sums.owner)
-    assert (unowned.runs, unowned.tokens, unowned.cost_usd) == (2, 60, 1.0)
-    assert (owned.owner, owned.tier, owned.runs, owned.cost_usd) == ("key_a", "mini", 1, 0.5)
-    assert [sums.owner for sums in await store.statistics.daily_totals(**DAY, owner="")] == [""]
+    unowned, owned = sorted(
+        await store.statistics.daily_totals(**DAY), key=lambda sums: sums.key_id
+    )
+    assert (unowned.requests, unowned.input_tokens, unowned.cost_usd) == (2, 60, 1.0)
+    assert (owned.key_id, owned.model, owned.requests) == ("key_a", "podium-mini", 1)
+    assert owned.cost_usd == 0.5
+    assert [sums.key_id for sums in await store.statistics.daily_totals(**DAY, owner="")] == [""]
 
 
 async def test_what_is_unknown_is_counted_and_not_added(

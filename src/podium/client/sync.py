@@ -61,21 +61,7 @@ class Podium:
     plan = _blocking(AsyncPodium.plan)
     resume = _blocking(AsyncPodium.resume)
 
-    def stream(self, question: str, **options: Unpack[RunOptions]) -> Generator[Event]:
-        """Answer the question and yield every event; leaving the loop early stops the run.
-
-        Args:
-            question: The question, in plain language.
-            **options: See `RunOptions`.
-
-        Yields:
-            Events as they happen; the last one holds the finished run.
-
-        Raises:
-            ConfigError: The settings or the options cannot be used.
-            UsageError: This Podium is closed, or an option makes no sense here.
-
-        """
+    def stream(self, question: str, **options: Unpack[RunOptions]) -> Generator[Event]:  # noqa: D102 - below
         self._loop.check_open()
         return self._events(question, options)
 
@@ -104,6 +90,9 @@ class Podium:
             while (event := events.get()) is not None:
                 yield event
             task.result()
+
+
+Podium.stream.__doc__ = AsyncPodium.stream.__doc__
 
 
 class _LoopThread:

@@ -216,24 +216,6 @@ def _not_stored(run_id: str) -> NotFound:
     return NotFound(f"run not found: {run_id!r}; runs are not being stored")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DailyTotals:
-    """Sums over the ended runs of one day, tier and owner.
-
-    Money and tokens are sums over the runs that reported them; `unknown_cost` and `unknown_tokens`
-    count the others.
-    """
-
-    day: str
-    tier: Tier
-    owner: str
-    runs: int
-    tokens: int
-    cost_usd: float
-    unknown_tokens: int
-    unknown_cost: int
-
-
 @dataclass(frozen=True, slots=True)
 class RunRevision:
     """A run and when it was last written; an equal revision has equal content."""

@@ -7,11 +7,9 @@ from podium.server.endpoints.accounting import (
     SpendingGroup,
     group_by_worker,
     group_spending,
-    spending_entries,
     total_spending,
 )
 from podium.server.worker_statistics import digest_run
-from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
 from support.runs_on_record import attempt, run_with_calls
 
@@ -22,11 +20,11 @@ USED = [
     KeyUsage(key_id="key_a", day=NEXT, model="podium-mini", requests=1, cost_usd=0.25),
     KeyUsage(key_id="key_b", day=NEXT, model="gpt-5", requests=2, cost_usd=1.0),
 ]  # fmt: skip
-UNOWNED = [
-    DailyTotals(day=DAY, tier="ultra", owner="", runs=4, tokens=50, cost_usd=0.5,
-            unknown_tokens=0, unknown_cost=2),
-]  # fmt: skip
-ENTRIES = spending_entries(USED, UNOWNED)
+UNOWNED = KeyUsage(
+    key_id="", day=DAY, model="podium-ultra", requests=4, input_tokens=50, cost_usd=0.5,
+    unknown_cost=2,
+)  # fmt: skip
+ENTRIES = [*USED, UNOWNED]
 
 
 def money(groups: list[SpendingGroup]) -> dict[str, float]:

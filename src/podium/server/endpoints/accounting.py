@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 
 from podium.core.request import add
-from podium.core.run import Tier, timestamp
+from podium.core.run import timestamp
 from podium.server.access import Principal
 from podium.server.api_error import invalid
 from podium.server.endpoints.http import PrincipalDep, ServiceDep
@@ -28,7 +28,6 @@ from podium.server.endpoints.pool import best_worker
 from podium.server.model_catalog import parse_tier
 from podium.server.service import Service
 from podium.server.worker_statistics import DigestWindow, RunDigest
-from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
 
 DAY_SECONDS: Final = 86_400
@@ -65,16 +64,6 @@ class Spending:
 NOTHING = Spending()
 
 
-class SpendingEntry(NamedTuple):
-    """Spending of a key (empty: none) on a day, for a tier or a worker called by name."""
-
-    day: str
-    key_id: str
-    tier: Tier | None
-    worker: str | None
-    spent: Spending
-
-
 @dataclass(frozen=True, slots=True)
 class SpendingGroup:
     """Spending of one key, tier, worker or day, by day."""
@@ -88,16 +77,8 @@ class SpendingGroup:
         return sum(self.days.values(), NOTHING)
 
 
-def spending_entries(
-    used: Iterable[KeyUsage], unowned: Iterable[DailyTotals]
-) -> list[SpendingEntry]:
-    """Return the entries of usage records and of runs without a key."""
-    return [_of_key(usage) for usage in used] + [_of_runs(sums) for sums in unowned]
-
-
-def _of_key(usage: KeyUsage) -> SpendingEntry:
-    tier = parse_tier(usage.model)
-    spent = Spending(
+def _spent(usage: KeyUsage) -> Spending:
+    return Spending(
         requests=usage.requests,
         calls=None,
         tokens=usage.input_tokens + usage.output_tokens,
@@ -106,39 +87,26 @@ def _of_key(usage: KeyUsage) -> SpendingEntry:
         unknown_cost=usage.unknown_cost,
         assumed_usd=usage.assumed_usd,
     )
-    worker = usage.model if tier is None else None
-    return SpendingEntry(usage.day, usage.key_id, tier, worker, spent)
-
-
-def _of_runs(sums: DailyTotals) -> SpendingEntry:
-    spent = Spending(
-        requests=sums.runs,
-        calls=None,
-        tokens=sums.tokens,
-        cost_usd=sums.cost_usd,
-        unknown_tokens=sums.unknown_tokens,
-        unknown_cost=sums.unknown_cost,
-    )
-    return SpendingEntry(sums.day, "", sums.tier, None, spent)
 
 
 DIRECTLY = "gateway"
 """Stands among the tiers for workers called by name."""
 
+_NAMES: Final[dict[By, Callable[[KeyUsage], str]]] = {
+    "key": lambda usage: usage.key_id,
+    "tier": lambda usage: parse_tier(usage.model) or DIRECTLY,
+    "day": lambda usage: usage.day,
+}
 
-def group_spending(entries: Iterable[SpendingEntry], by: By) -> list[SpendingGroup]:
+
+def group_spending(used: Iterable[KeyUsage], by: By) -> list[SpendingGroup]:
     """Group by key, tier or day; most expensive first, days in order. Only runs know workers."""
-    names: dict[By, Callable[[SpendingEntry], str]] = {
-        "key": lambda entry: entry.key_id,
-        "tier": lambda entry: entry.tier or DIRECTLY,
-        "day": lambda entry: entry.day,
-    }
-    groups = _group((names[by](entry), entry.day, entry.spent) for entry in entries)
+    groups = _group((_NAMES[by](usage), usage.day, _spent(usage)) for usage in used)
     return sorted(groups, key=lambda group: group.name) if by == "day" else groups
 
 
 def group_by_worker(
-    entries: Iterable[SpendingEntry], digests: Iterable[RunDigest], since: str, until: str
+    used: Iterable[KeyUsage], digests: Iterable[RunDigest], since: str, until: str
 ) -> list[SpendingGroup]:
     """Group by worker: calls in runs, and requests by its name. Calls after midnight in a run of
     the last day count for that day."""
@@ -146,18 +114,18 @@ def group_by_worker(
     for digest in digests:
         is_known = digest.is_cost_known
         for call in digest.calls:
-            used = Spending(
+            amount = Spending(
                 calls=1,
                 tokens=call.tokens or 0,
                 unknown_tokens=int(call.tokens is None),
                 cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
                 unknown_cost=int(call.cost_usd is None),
             )
-            spent.append((call.worker, min(max(_day(call.at), since), until), used))
+            spent.append((call.worker, min(max(_day(call.at), since), until), amount))
     spent += [  # none of these calls is in a run
-        (entry.worker, entry.day, replace(entry.spent, calls=0))
-        for entry in entries
-        if entry.worker
+        (usage.model, usage.day, replace(_spent(usage), calls=0))
+        for usage in used
+        if parse_tier(usage.model) is None
     ]
     return _group(spent)
 
@@ -171,8 +139,8 @@ def _day(seconds: float) -> str:
     return _day_of(int(seconds // DAY_SECONDS))
 
 
-def total_spending(entries: Iterable[SpendingEntry]) -> Spending:
-    return sum((entry.spent for entry in entries), NOTHING)
+def total_spending(used: Iterable[KeyUsage]) -> Spending:
+    return sum(map(_spent, used), NOTHING)
 
 
 def _group(spent: Iterable[tuple[str, str, Spending]]) -> list[SpendingGroup]:
@@ -251,7 +219,7 @@ async def spend(
     scope `runs:read`."""
     first, last = _read_range(since, until)
     is_admin = principal.has_scope("admin")
-    spent = await _entries(service, None if is_admin else principal.key_id, first, last)
+    spent = await _usage(service, None if is_admin else principal.key_id, first, last)
     whole = total_spending(spent)
     document: dict[str, Any] = {
         "object": "spend",
@@ -325,17 +293,13 @@ def _read_range(since: date | None, until: date | None) -> tuple[str, str]:
     return first.isoformat(), last.isoformat()
 
 
-async def _entries(
-    service: Service, key_id: str | None, first: str, last: str
-) -> list[SpendingEntry]:
+async def _usage(service: Service, key_id: str | None, first: str, last: str) -> list[KeyUsage]:
     """Return the usage of keys, and for administrators also that of runs without a key."""
     store = await service.store.flush()
     used = await store.keys.usage(key_id=key_id, since=first, until=last)
     if key_id is not None:
-        return spending_entries(used, ())
-    return spending_entries(
-        used, await store.statistics.daily_totals(since=first, until=last, owner="")
-    )
+        return used
+    return used + await store.statistics.daily_totals(since=first, until=last, owner="")
 
 
 async def _window(service: Service, principal: Principal, first: str, last: str) -> DigestWindow:

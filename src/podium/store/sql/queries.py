@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Final, get_args
 
 from sqlalchemy import (
+    BigInteger,
     BindParameter,
     ColumnClause,
     ColumnElement,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     case,
+    cast,
     exists,
     func,
     literal_column,
@@ -31,7 +33,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.errors import NotFound, StoreError, UsageError
 from podium.core.run import Run, RunStatus, Tier, timestamp
-from podium.store.base import LAST, SUMMARY_CHARACTERS, DailyTotals, RunFilter, RunRevision
+from podium.store.base import LAST, SUMMARY_CHARACTERS, RunFilter, RunRevision
+from podium.store.keys import MODEL_OF, KeyUsage
 from podium.store.sql.database import Transaction
 from podium.store.sql.tables import OWN, ROUNDS, RUN_WORKERS, RUNS, STEPS, Piece, assemble, plain
 
@@ -49,10 +52,11 @@ _OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
 
 _TOTALS: Final = select(
     _DAY.label("day"),
-    RUNS.c.tier,
-    RUNS.c.owner,
-    func.count().label("runs"),
-    func.coalesce(func.sum(RUNS.c.total_tokens), 0).label("tokens"),
+    RUNS.c.tier.label("model"),
+    RUNS.c.owner.label("key_id"),
+    func.count().label("requests"),
+    # Postgres sums large integers to decimals.
+    cast(func.coalesce(func.sum(RUNS.c.total_tokens), 0), BigInteger).label("input_tokens"),
     func.coalesce(func.sum(RUNS.c.cost_usd), 0.0).label("cost_usd"),
     func.sum(case((RUNS.c.total_tokens.is_(None), 1), else_=0)).label("unknown_tokens"),
     func.sum(case((RUNS.c.cost_usd.is_(None), 1), else_=0)).label("unknown_cost"),
@@ -97,16 +101,13 @@ class RunStatistics:
 
     async def daily_totals(
         self, *, since: str, until: str, owner: str | None = None
-    ) -> list[DailyTotals]:
-        """Sum the ended runs of these days by day, tier and owner."""
+    ) -> list[KeyUsage]:
+        """Sum the ended runs of these days by day, tier and owner; input tokens are all tokens."""
         query = _TOTALS.where(*_ended(since, until, owner))
         query = query.order_by(_DAY, RUNS.c.tier, RUNS.c.owner)
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return [  # Postgres sums integers to decimals
-            DailyTotals(**{**row, "tokens": int(row["tokens"]), "cost_usd": float(row["cost_usd"])})
-            for row in rows
-        ]
+        return [KeyUsage(**{**row, "model": MODEL_OF[row["model"]]}) for row in rows]
 
     async def list_revisions(
         self, *, since: str, until: str, limit: int, owner: str | None = None
