@@ -23,15 +23,14 @@ from podium.cli.options import (
     with_option_groups,
 )
 from podium.cli.output import (
-    describe_plan,
-    describe_step,
     echo,
     echo_error,
     echo_json,
     format_usage,
     format_usd,
+    plan_lines,
     pluralize,
-    to_one_line,
+    step_lines,
 )
 from podium.cli.session import Session, answer_once
 from podium.client.assembly import WorkflowFile, read_workflow_file
@@ -112,10 +111,8 @@ def plan(
 def _print_plan(planned: Round) -> None:
     assert planned.workflow is not None, "the first round always has a workflow"
     echo(f"{pluralize(len(planned.workflow), 'step')}, {planned.workflow.shape}")
-    for index, step in enumerate(planned.workflow.steps):
-        echo(f"  {to_one_line(describe_step(index, step))}")
-    if planned.routed is not None:
-        echo(to_one_line(planned.routed.sentence))
+    for line in step_lines(planned):
+        echo(line)
     calls = planned.planning
     if calls:
         used = f"{format_usage(total_usage(iter(calls)))}, {format_usd(total_cost(iter(calls)))}"
@@ -235,9 +232,8 @@ class _Conversation:
             return
         run = self.runs[-1]
         for round_ in run.rounds:
-            echo(to_one_line(describe_plan(run, round_)))
-            for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
-                echo(f"  {to_one_line(describe_step(index, step))}")
+            for line in plan_lines(run, round_):
+                echo(line)
 
     def _print_cost(self) -> None:
         calls = [call for run in self.runs for call in run.calls]

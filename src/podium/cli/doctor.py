@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -387,18 +387,8 @@ def _document(findings: Findings) -> dict[str, Any]:
             {"name": model.name, "present": model.present, "path": str(model.path)}
             for model in findings.models
         ],
-        "sandbox": [
-            {"name": layer.name, "is_active": layer.is_active, "missing": layer.missing}
-            for layer in findings.layers
-        ],
-        "local_servers": [
-            {
-                "provider": server.provider,
-                "base_url": server.base_url,
-                "models": list(server.models),
-            }
-            for server in findings.servers
-        ],
+        "sandbox": _pick(findings.layers, "name", "is_active", "missing"),
+        "local_servers": _pick(findings.servers, "provider", "base_url", "models"),
         "vendors": [
             {
                 "provider": vendor.provider,
@@ -410,3 +400,7 @@ def _document(findings: Findings) -> dict[str, Any]:
         "warnings": list(settings.warnings) if settings else [],
         "problems": findings.problems,
     }
+
+
+def _pick(items: Iterable[object], *names: str) -> list[dict[str, Any]]:
+    return [{name: getattr(item, name) for name in names} for item in items]

@@ -255,6 +255,22 @@ def describe_step(index: int, step: Step) -> str:
     return f"{index} {step.worker}: {step.subtask} ({describe_access(step.access)}{when})"
 
 
+def plan_lines(run: Run, round_: Round) -> Iterator[str]:
+    """Yield the lines of a round's plan, with the router's decision and notes."""
+    yield to_one_line(describe_plan(run, round_))
+    yield from step_lines(round_)
+    for warning in round_.warnings:
+        yield f"  note: {to_one_line(warning)}"
+
+
+def step_lines(round_: Round) -> Iterator[str]:
+    """Yield a line for each planned step, and the router's decision."""
+    for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
+        yield f"  {to_one_line(describe_step(index, step))}"
+    if round_.routed is not None:
+        yield f"  {to_one_line(round_.routed.sentence)}"
+
+
 def describe_step_usage(record: StepRecord) -> str:
     """Say what a finished step used."""
     parts = [format_usage(record.usage), format_usd(record.cost_usd)]

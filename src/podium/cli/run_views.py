@@ -11,7 +11,6 @@ from typing import Any, Final
 from podium.cli.output import (
     clean_text,
     describe_check,
-    describe_plan,
     describe_run_end,
     describe_step,
     describe_step_end,
@@ -21,6 +20,7 @@ from podium.cli.output import (
     format_tokens,
     format_usage,
     format_usd,
+    plan_lines,
     to_one_line,
 )
 from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
@@ -129,13 +129,7 @@ def run_lines(run: Run, *, prompts: bool = False, cut_off: bool = False) -> Iter
 
 
 def _round_lines(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
-    yield to_one_line(describe_plan(run, round_))
-    for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
-        yield INDENT + to_one_line(describe_step(index, step))
-    if round_.routed is not None:
-        yield f"{INDENT}{to_one_line(round_.routed.sentence)}"
-    for warning in round_.warnings:
-        yield f"{INDENT}note: {to_one_line(warning)}"
+    yield from plan_lines(run, round_)
     yield from _attempt_lines(round_.planning, prompts)
     if prompts and round_.plan_text:
         yield f"{INDENT}the conductor wrote:"

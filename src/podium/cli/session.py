@@ -33,14 +33,13 @@ from podium.cli.options import (
 from podium.cli.output import (
     ExitCode,
     describe_check,
-    describe_plan,
     describe_run_end,
-    describe_step,
     describe_step_end,
     echo,
     echo_error,
     echo_json,
     is_terminal,
+    plan_lines,
     to_one_line,
 )
 from podium.client.assembly import default_options
@@ -126,13 +125,8 @@ class LinePrinter:
                     self.show(RoundPlanned(run.id, round_))
             case RoundPlanned(run_id, round_):
                 run = self._runs[run_id]
-                self._print(run, describe_plan(run, round_))
-                for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
-                    self._print(run, f"  {describe_step(index, step)}")
-                if round_.routed is not None:
-                    self._print(run, f"  {round_.routed.sentence}")
-                for warning in round_.warnings:
-                    self._print(run, f"  note: {warning}")
+                for line in plan_lines(run, round_):
+                    self._print(run, line)
             case StepRetried():
                 self._print(self._runs[event.run_id], self._describe_retry(event))
             case GuardrailActed(run_id, check):

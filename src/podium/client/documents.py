@@ -29,7 +29,7 @@ def run_document(run: Run) -> dict[str, Any]:
         "rounds": [_round(round_) for round_ in run.rounds],
         "steps": [step_document(step) for round_ in run.rounds for step in round_.steps],
         "usage": {
-            **_usage(usage),
+            **usage_document(usage),
             "orchestration_input_tokens": orchestration.input_tokens,
             "orchestration_output_tokens": orchestration.output_tokens,
             "total_tokens": total_tokens,
@@ -56,7 +56,7 @@ def check_document(check: GuardrailCheck) -> dict[str, Any]:
     totals = add_totals(check.attempts)
     return {
         **fields,
-        "usage": _usage(totals.usage),
+        "usage": usage_document(totals.usage),
         "cost_usd": totals.cost_usd,
     }
 
@@ -73,7 +73,7 @@ def step_document(step: StepRecord) -> dict[str, Any]:
         "status": step.status,
         "reply": step.reply,
         "error": step.error,
-        "usage": _usage(totals.usage),
+        "usage": usage_document(totals.usage),
         "cost_usd": totals.cost_usd,
         "started_ms": step.started_ms,
         "finished_ms": step.finished_ms,
@@ -104,7 +104,7 @@ def _round(round_: Round) -> dict[str, Any]:
         "warnings": list(round_.warnings),
         "routed": routed_document(round_),
         "cancelled": [step_document(step) for step in round_.cancelled],
-        "usage": _usage(totals.usage),
+        "usage": usage_document(totals.usage),
         "cost_usd": totals.cost_usd,
     }
 
@@ -115,7 +115,8 @@ def routed_document(round_: Round) -> dict[str, Any] | None:
     return None if routed is None else {**asdict(routed), "sentence": routed.sentence}
 
 
-def _usage(usage: Usage) -> dict[str, int | None]:
+def usage_document(usage: Usage) -> dict[str, int | None]:
+    """Return token counts; None where a provider reported none."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from importlib import resources
 from string import Template
@@ -47,6 +47,10 @@ PROMPT_FILES: Final = ("step.txt", "final.txt", "continue.txt", "repair.txt")
 
 OUTPUT_RESERVE_TOKENS: Final = 1024
 """Tokens left for the reply where no limit is known; at most a quarter of the window."""
+
+_DEMANDED: Final = tuple(
+    option.name for option in fields(ResponseOptions) if option.name != "is_prefilled"
+)
 
 UNSEEN_IMAGE: Final = "[an image that you cannot see]"
 UNSEEN_PDF: Final = "[a PDF that you cannot read]"
@@ -164,23 +168,18 @@ def request_for(
             cache_time=options.cache_time,
         )
     has_clients = any(tool in tools for tool in options.tools)
-    return Request(
-        (*before, *rest),
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        seed=options.seed,
-        stop=options.stop,
-        tools=tools,
-        tool_choice=_tool_choice(options, turns) if has_clients else "",
-        schema=options.schema,
-        effort=options.effort,
-        parallel_tools=options.parallel_tools,
-        cache_key=options.cache_key,
-        cache_time=options.cache_time,
-        thinking_tokens=options.thinking_tokens,
-        prefill=prefill,
+    choice = _tool_choice(options, turns) if has_clients else ""
+    return final_request(
+        options, (*before, *rest), tools=tools, tool_choice=choice, prefill=prefill
     )
+
+
+def final_request(
+    options: ResponseOptions, messages: tuple[Message, ...], **changes: Any
+) -> Request:
+    """Return the request whose reply is the answer, as the client demands it."""
+    demanded = {name: getattr(options, name) for name in _DEMANDED}
+    return Request(messages, **(demanded | changes))
 
 
 def ask_to_continue(messages: tuple[Message, ...], start: str) -> tuple[Message, ...]:

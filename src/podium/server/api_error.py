@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import secrets
-from types import MappingProxyType
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
 
 from podium.core.errors import (
     BudgetExhausted,
@@ -48,41 +48,51 @@ Reason = Literal[
 many requests, or the store is unavailable. `upstream`: no worker could answer. `upstream_key`: a
 provider rejects the key of a worker, so a retry fails again. `failed`: a bug."""
 
-STATUS: Final = MappingProxyType[Reason, int](
-    {
-        "invalid": 400,
-        "unauthenticated": 401,
-        "forbidden": 403,
-        "not_found": 404,
-        "conflict": 409,
-        "too_large": 413,
-        "too_long": 400,
-        "blocked": 400,
-        "out_of_budget": 402,
-        "timeout": 408,
-        "unprocessable": 422,
-        "rate_limited": 429,
-        "overloaded": 503,
-        "upstream": 502,
-        "upstream_key": 500,
-        "failed": 500,
-    }
-)
 
-_UPSTREAM_REASONS: Final = MappingProxyType[int, Reason](
-    {
-        401: "upstream_key",
-        402: "upstream_key",
-        403: "upstream_key",
-        404: "not_found",
-        408: "timeout",
-        409: "conflict",
-        413: "too_large",
-        422: "unprocessable",
-        425: "upstream",
-        429: "rate_limited",
-    }
-)
+class ErrorKind(NamedTuple):
+    """The HTTP status of a reason, OpenAI's type and code, and Anthropic's type."""
+
+    status: int
+    openai_type: str
+    openai_code: str | None
+    anthropic_type: str
+
+
+_INVALID: Final = "invalid_request_error"
+
+ERRORS: Final[Mapping[Reason, ErrorKind]] = {
+    "invalid": ErrorKind(400, _INVALID, None, _INVALID),
+    "unauthenticated": ErrorKind(
+        401, "authentication_error", "invalid_api_key", "authentication_error"
+    ),
+    "forbidden": ErrorKind(403, "permission_error", "permission_denied", "permission_error"),
+    "not_found": ErrorKind(404, _INVALID, "not_found", "not_found_error"),
+    "conflict": ErrorKind(409, _INVALID, "conflict", "conflict_error"),
+    "too_large": ErrorKind(413, _INVALID, "request_too_large", "request_too_large"),
+    "too_long": ErrorKind(400, _INVALID, "context_length_exceeded", _INVALID),
+    "blocked": ErrorKind(400, _INVALID, "content_filter", _INVALID),
+    "out_of_budget": ErrorKind(402, "insufficient_quota", "insufficient_quota", "billing_error"),
+    "timeout": ErrorKind(408, "server_error", "timeout", "timeout_error"),
+    "unprocessable": ErrorKind(422, _INVALID, "unprocessable_entity", _INVALID),
+    "rate_limited": ErrorKind(429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error"),
+    "overloaded": ErrorKind(503, "server_error", "server_overloaded", "overloaded_error"),
+    "upstream": ErrorKind(502, "server_error", "upstream_error", "api_error"),
+    "upstream_key": ErrorKind(500, "server_error", "upstream_authentication_error", "api_error"),
+    "failed": ErrorKind(500, "server_error", "internal_error", "api_error"),
+}
+
+_UPSTREAM_REASONS: Final[Mapping[int, Reason]] = {
+    401: "upstream_key",
+    402: "upstream_key",
+    403: "upstream_key",
+    404: "not_found",
+    408: "timeout",
+    409: "conflict",
+    413: "too_large",
+    422: "unprocessable",
+    425: "upstream",
+    429: "rate_limited",
+}
 """Reasons by a provider's status; any other 4xx is `invalid`, all else `upstream`."""
 
 STORE_UNAVAILABLE: Final = (
@@ -128,7 +138,7 @@ class ApiError(Exception):
 
     @property
     def status(self) -> int:
-        return STATUS[self.reason]
+        return ERRORS[self.reason].status
 
     @property
     def headers(self) -> dict[str, str]:
@@ -182,29 +192,29 @@ def budget_unavailable() -> ApiError:
 
 def _convert(error: Exception) -> ApiError | None:
     match error:
-        case GuardrailBlocked():
-            return ApiError("blocked", str(error))
-        case BudgetExhausted():
-            return ApiError("out_of_budget", str(error))
-        case NotFound():
-            return ApiError("not_found", str(error))
-        case Conflict():
-            return ApiError("conflict", str(error))
         case PlanError():
             return invalid("podium.workflow", str(error))
-        case ConfigError():
-            LOGGER.warning("request refused because of the configuration: %s", error)
-            return ApiError("invalid", _without_remedy(error))
-        case UsageError():
-            return ApiError("invalid", str(error))
         case PromptTooLong():
             return prompt_too_long(str(error))
         case WorkerError():
             return upstream_error(str(error), error.status, error.retry_after)
         case StoreError():
             return _convert_store_error(error)
-        case _:
-            return None
+        case ConfigError():
+            LOGGER.warning("request refused because of the configuration: %s", error)
+            return ApiError("invalid", _without_remedy(error))
+    reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
+    return None if reason is None else ApiError(reason, str(error))
+
+
+_REASONS: Final[tuple[tuple[type[PodiumError], Reason], ...]] = (
+    (GuardrailBlocked, "blocked"),
+    (BudgetExhausted, "out_of_budget"),
+    (NotFound, "not_found"),
+    (Conflict, "conflict"),
+    (UsageError, "invalid"),
+)
+"""The reasons of errors whose message is the client's; the first that fits counts."""
 
 
 def _convert_store_error(error: StoreError) -> ApiError:

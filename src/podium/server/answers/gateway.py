@@ -38,6 +38,7 @@ from podium.engine.guardrails.redaction import StreamRestorer
 from podium.engine.reply_stream import ResumableText
 from podium.engine.requests import (
     ask_to_continue,
+    final_request,
     repair_request,
     schema_error,
     without_images,
@@ -295,7 +296,6 @@ class _ReplyStreamer:
 
 
 def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
-    options = request.response_options
     messages = strip_call_ids(request.messages)
     if "vision" not in profile.capabilities:
         messages = tuple(map(_describe_tool_images, messages))
@@ -306,24 +306,8 @@ def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
             prefill = request.prefill
         else:
             messages = ask_to_continue(messages, request.prefill)
-    return Request(
-        messages=messages,
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        seed=options.seed,
-        stop=options.stop,
-        tools=options.tools,
-        tool_choice=options.tool_choice,
-        schema=options.schema,
-        effort=options.effort,
-        parallel_tools=options.parallel_tools,
-        cache_key=options.cache_key,
-        cache_time=options.cache_time,
-        thinking_tokens=options.thinking_tokens,
-        prefill=prefill,
-        extra=request.extra or None,
-    )
+    extra = request.extra or None
+    return final_request(request.response_options, messages, prefill=prefill, extra=extra)
 
 
 def _describe_tool_images(message: Message) -> Message:

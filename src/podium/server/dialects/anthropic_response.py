@@ -21,7 +21,7 @@ from podium.core.request import (
     ToolCall,
     Usage,
 )
-from podium.server.api_error import ApiError, Reason
+from podium.server.api_error import ERRORS, ApiError
 from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text
 from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem, unsent_calls
@@ -74,27 +74,6 @@ _STOP_REASON: Final[Mapping[Finish, str]] = MappingProxyType(
         "tool": "tool_use",
         "refused": "refusal",
         "error": "end_turn",
-    }
-)
-
-_ERROR_TYPE: Final[Mapping[Reason, str]] = MappingProxyType(
-    {
-        "invalid": "invalid_request_error",
-        "unauthenticated": "authentication_error",
-        "forbidden": "permission_error",
-        "not_found": "not_found_error",
-        "conflict": "conflict_error",
-        "too_large": "request_too_large",
-        "too_long": "invalid_request_error",
-        "blocked": "invalid_request_error",
-        "out_of_budget": "billing_error",
-        "timeout": "timeout_error",
-        "unprocessable": "invalid_request_error",
-        "rate_limited": "rate_limit_error",
-        "overloaded": "overloaded_error",
-        "upstream": "api_error",
-        "upstream_key": "api_error",
-        "failed": "api_error",
     }
 )
 
@@ -182,7 +161,7 @@ def anthropic_error(error: ApiError) -> dict[str, Any]:
     message = str(error)
     if error.field and error.field not in message:
         message = f"{error.field}: {message}"
-    fields = {"type": _ERROR_TYPE[error.reason], "message": message}
+    fields = {"type": ERRORS[error.reason].anthropic_type, "message": message}
     return {"type": "error", "error": fields | _details(error), "request_id": error.request_id}
 
 

@@ -37,7 +37,7 @@ from podium.core.request import (
     document_heading,
     system,
 )
-from podium.server.api_error import ApiError, Reason, invalid
+from podium.server.api_error import ERRORS, ApiError, invalid
 from podium.server.dialects.fields import (
     Fields,
     Reader,
@@ -386,31 +386,6 @@ VERBOSITY: Final[Mapping[str, str]] = {
 _SCHEMA_FIELDS: Final = frozenset({"type", "name", "description", "schema", "strict"})
 
 
-class _ErrorType(NamedTuple):
-    type: str
-    code: str | None
-
-
-_ERROR_TYPES: Final[Mapping[Reason, _ErrorType]] = {
-    "invalid": _ErrorType("invalid_request_error", None),
-    "unauthenticated": _ErrorType("authentication_error", "invalid_api_key"),
-    "forbidden": _ErrorType("permission_error", "permission_denied"),
-    "not_found": _ErrorType("invalid_request_error", "not_found"),
-    "conflict": _ErrorType("invalid_request_error", "conflict"),
-    "too_large": _ErrorType("invalid_request_error", "request_too_large"),
-    "too_long": _ErrorType("invalid_request_error", "context_length_exceeded"),
-    "blocked": _ErrorType("invalid_request_error", "content_filter"),
-    "out_of_budget": _ErrorType("insufficient_quota", "insufficient_quota"),
-    "timeout": _ErrorType("server_error", "timeout"),
-    "unprocessable": _ErrorType("invalid_request_error", "unprocessable_entity"),
-    "rate_limited": _ErrorType("rate_limit_error", "rate_limit_exceeded"),
-    "overloaded": _ErrorType("server_error", "server_overloaded"),
-    "upstream": _ErrorType("server_error", "upstream_error"),
-    "upstream_key": _ErrorType("server_error", "upstream_authentication_error"),
-    "failed": _ErrorType("server_error", "internal_error"),
-}
-
-
 def image_detail(value: object, path: str) -> Detail:
     return choice(DETAILS)(value, path)
 
@@ -492,11 +467,11 @@ def _known(**counts: int | None) -> dict[str, int]:
 
 def openai_error(error: ApiError) -> dict[str, Any]:
     """Return the `error` object of a body or stream."""
-    kind = _ERROR_TYPES[error.reason]
+    kind = ERRORS[error.reason]
     unknown_model = error.reason == "not_found" and error.field == "model"
     return {
         "message": str(error),
-        "type": kind.type,
+        "type": kind.openai_type,
         "param": error.field or None,
-        "code": error.code or ("model_not_found" if unknown_model else kind.code),
+        "code": error.code or ("model_not_found" if unknown_model else kind.openai_code),
     }

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from podium.client.documents import run_document, step_document
+from podium.client.documents import run_document, step_document, usage_document
 from podium.conductors.plan import workflow_document
 from podium.core.errors import UnreadableRun, UsageError
 from podium.core.request import Image, Part, Request, Thinking, ToolResult
@@ -88,10 +88,7 @@ def _calls(step: StepRecord) -> dict[str, Any]:
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         "worker": attempt.worker,
-        "input_tokens": attempt.usage.input_tokens,
-        "output_tokens": attempt.usage.output_tokens,
-        "cached_input_tokens": attempt.usage.cached_input_tokens,
-        "reasoning_tokens": attempt.usage.reasoning_tokens,
+        **usage_document(attempt.usage),
         "cost_usd": attempt.cost_usd,
         "started_ms": attempt.started_ms,
         "finished_ms": attempt.finished_ms,

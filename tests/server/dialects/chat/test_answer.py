@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.shared import ErrorObject
 
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Finish, Thinking, ToolCall, Usage
-from podium.server.api_error import STATUS, ApiError, Reason, invalid
+from podium.server.api_error import ERRORS, ApiError, Reason, invalid
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from support.chat_sdk import checked
@@ -152,7 +152,7 @@ def test_every_answer_fits_the_sdks_type(said: ApiResponse, fields: dict[str, An
     assert found.usage is None or found.usage.total_tokens == said.usage.total_tokens
 
 
-@pytest.mark.parametrize("reason", sorted(STATUS))
+@pytest.mark.parametrize("reason", sorted(ERRORS))
 def test_every_refusal_is_an_error_object(reason: Reason) -> None:
     refusal = ApiError(reason, "What happened; what to do", field="model", retry_after=3)
     document = CHAT.format_error(refusal)

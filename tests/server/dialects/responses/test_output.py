@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Thinking, ToolCall, Usage
-from podium.server.api_error import STATUS, ApiError
+from podium.server.api_error import ERRORS, ApiError
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_items import (
@@ -200,7 +200,7 @@ def test_the_same_answer_has_the_same_ids() -> None:
     assert format_response() == format_response()
 
 
-@pytest.mark.parametrize("reason", STATUS)
+@pytest.mark.parametrize("reason", ERRORS)
 def test_every_refusal_has_a_body_in_openais_shape(reason: Any) -> None:
     body = RESPONSES.format_error(ApiError(reason, "not like this", field="input"))
     assert set(body["error"]) == {"message", "type", "param", "code"}
