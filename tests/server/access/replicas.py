@@ -14,7 +14,7 @@ from podium.core.budget import Budget, CallReservation, Ledger
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import NO_USAGE, Price, Request, Usage, user
-from podium.server.access import KeyAuthenticator, Principal
+from podium.server.access import KeyAuthenticator, Principal, RequestCost
 from podium.server.access.keys import NewKey, make_key
 from podium.store.keys import Amount, Rules
 from podium.store.sql.database import locate
@@ -69,11 +69,7 @@ class Replica:
     async def settle(self, principal: Principal, usd: float = 0.0, tokens: int = 0) -> None:
         """That request used so much."""
         await self.access.settle(
-            principal,
-            model="worker",
-            usage=Usage(tokens, 0, 0, 0, 0),
-            orchestration=NO_USAGE,
-            cost_usd=usd,
+            principal, model="worker", cost=RequestCost(Usage(tokens, 0, 0, 0, 0), NO_USAGE, usd)
         )
 
 

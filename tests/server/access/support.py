@@ -8,7 +8,7 @@ from dataclasses import replace
 from podium.core.errors import NotFound, StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import NO_USAGE, Usage
-from podium.server.access import KeyAuthenticator, Principal
+from podium.server.access import KeyAuthenticator, Principal, RequestCost
 from podium.server.access.keys import make_key
 from podium.server.access.policy import UNLIMITED
 from podium.store.keys import Amount, Key, KeyCharges, KeyUsage, Rules, RunCharge
@@ -149,6 +149,4 @@ class Server:
         if principal.quota is UNLIMITED:
             principal = await self.access.reserve(principal, model=model, tokens=0)
         usage = Usage(tokens, 0, 0, 0, 0)
-        await self.access.settle(
-            principal, model=model, usage=usage, orchestration=NO_USAGE, cost_usd=usd
-        )
+        await self.access.settle(principal, model=model, cost=RequestCost(usage, NO_USAGE, usd))

@@ -10,7 +10,7 @@ from podium.core.budget import Budget
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import UNKNOWN_USAGE, Price, Usage
 from podium.core.run import Run
-from podium.server.access import AccessPolicy, KeyAuthenticator
+from podium.server.access import AccessPolicy, KeyAuthenticator, RequestCost
 from podium.server.access.authenticator import (
     FAILURES_PER_MINUTE,
     KEY_SECONDS,
@@ -296,9 +296,7 @@ async def test_what_another_process_spends_counts_within_seconds(server: Server)
     other = KeyAuthenticator(server.keys, POOL, clock=server.clock)
     principal = await other.authenticate(token)
     principal = await other.reserve(principal, model="podium", tokens=0)
-    await other.settle(
-        principal, model="podium", usage=Usage(1, 1), orchestration=Usage(0, 0), cost_usd=1.0
-    )
+    await other.settle(principal, model="podium", cost=RequestCost(Usage(1, 1), Usage(0, 0), 1.0))
     await other.close()
     assert await begin(server, token) is None
     server.clock.now += KEY_SECONDS
@@ -349,7 +347,7 @@ async def test_the_unknown_is_charged_as_it_was_estimated(server: Server) -> Non
     principal = await server.access.authenticate(token)
     principal = await server.access.reserve(principal, model="podium", tokens=700)
     await server.access.settle(
-        principal, model="podium", usage=UNKNOWN_USAGE, orchestration=UNKNOWN_USAGE, cost_usd=None
+        principal, model="podium", cost=RequestCost(UNKNOWN_USAGE, UNKNOWN_USAGE, None)
     )
     assert principal.quota.narrow(Budget()) == Budget(tokens=300)
     await server.access.close()
@@ -378,10 +376,6 @@ async def test_an_open_server_lets_everyone_in_for_everything() -> None:
         principal = await access.reserve(principal, model="podium", tokens=10**9)
         assert principal.quota.narrow(Budget(usd=9.0)) == Budget(usd=9.0)
         await access.settle(
-            principal,
-            model="podium",
-            usage=UNKNOWN_USAGE,
-            orchestration=UNKNOWN_USAGE,
-            cost_usd=None,
+            principal, model="podium", cost=RequestCost(UNKNOWN_USAGE, UNKNOWN_USAGE, None)
         )
     await access.close()

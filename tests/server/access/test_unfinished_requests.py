@@ -29,10 +29,9 @@ from podium.core.request import (
 from podium.core.run import Run
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict, Verify
-from podium.server.access import KeyAuthenticator, Principal
+from podium.server.access import KeyAuthenticator, Principal, RequestCost
 from podium.server.access.keys import NewKey, make_key
 from podium.server.api_error import ApiError
-from podium.server.records.metrics import RequestCost
 from podium.store.keys import Allowance, Amount, Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
@@ -54,14 +53,7 @@ class Runtime:
         return await self.access.reserve(principal, model="podium", tokens=1)
 
     async def settle(self, principal: Principal, bill: RequestCost) -> None:
-        await self.access.settle(
-            principal,
-            model="podium",
-            usage=bill.usage,
-            orchestration=bill.orchestration,
-            cost_usd=bill.cost_usd,
-            run=bill.run,
-        )
+        await self.access.settle(principal, model="podium", cost=bill)
 
     async def charged(self) -> Amount:
         await self.access.close()

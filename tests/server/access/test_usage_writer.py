@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.server.access import RequestCost
 from podium.server.access import usage as usage_module
 from podium.server.access.usage import UsageWriter, measure_usage
 from podium.store.keys import MAX_TOKENS, Amount, KeyCharges, KeyUsage, RunCharge, charged_amount
@@ -15,10 +16,14 @@ from server.access.support import MemoryKeys
 
 DAY = "2026-01-02"
 ONE = measure_usage(
-    "key_1", DAY, "podium", Usage(10, 5, 0, 0, 0), Usage(4, 1, 0, 0, 0), 0.25, Amount(9.0, 900)
+    "key_1",
+    DAY,
+    "podium",
+    RequestCost(Usage(10, 5, 0, 0, 0), Usage(4, 1, 0, 0, 0), 0.25),
+    Amount(9.0, 900),
 )
 UNKNOWN = measure_usage(
-    "key_1", DAY, "podium", UNKNOWN_USAGE, UNKNOWN_USAGE, None, Amount(0.5, 100)
+    "key_1", DAY, "podium", RequestCost(UNKNOWN_USAGE, UNKNOWN_USAGE, None), Amount(0.5, 100)
 )
 
 
@@ -70,7 +75,9 @@ async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: Me
     ],
 )
 def test_tokens_that_are_half_known_or_beyond_belief_are_unknown(usage: Usage) -> None:
-    used = measure_usage("key_1", DAY, "podium", usage, NO_USAGE, 0.25, Amount(9.0, 900))
+    used = measure_usage(
+        "key_1", DAY, "podium", RequestCost(usage, NO_USAGE, 0.25), Amount(9.0, 900)
+    )
     assert (used.unknown_tokens, used.input_tokens, used.output_tokens) == (1, 0, 0)
     assert charged_amount(used) == Amount(0.25, 900)
 
@@ -78,14 +85,18 @@ def test_tokens_that_are_half_known_or_beyond_belief_are_unknown(usage: Usage) -
 @pytest.mark.parametrize("cost", [-0.01, float("nan"), float("inf"), None])
 def test_a_cost_beyond_belief_is_unknown(cost: float | None) -> None:
     used = measure_usage(
-        "key_1", DAY, "podium", Usage(1, 1, 0, 0, 0), NO_USAGE, cost, Amount(9.0, 900)
+        "key_1", DAY, "podium", RequestCost(Usage(1, 1, 0, 0, 0), NO_USAGE, cost), Amount(9.0, 900)
     )
     assert charged_amount(used) == Amount(9.0, 2)
 
 
 def test_a_cost_that_lacks_a_crumb_of_nothing_is_nothing() -> None:
     used = measure_usage(
-        "key_1", DAY, "podium", Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17, Amount(9.0, 900)
+        "key_1",
+        DAY,
+        "podium",
+        RequestCost(Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17),
+        Amount(9.0, 900),
     )
     assert charged_amount(used) == Amount(0.0, 2)
 

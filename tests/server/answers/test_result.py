@@ -8,10 +8,10 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Message, ToolCall, Usage, system
 from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.workflow import Step, Workflow
+from podium.server.access import RequestCost
 from podium.server.answers.result import build_response, build_result, find_failure
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest
-from podium.server.records.metrics import RequestCost
 
 PLAN = Workflow((Step("solo", "Look"),))
 STEP = StepRecord(0, 0, "solo", "Look", (), "done", "seen", None, 0.0, 1.0)

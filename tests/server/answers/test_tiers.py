@@ -99,7 +99,7 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
     assert answer["choices"][0]["message"]["content"] == "I saw a cat"
     assert run_of(answer["id"]) == run_of(first["id"])
     assert worker.calls == 2, "nothing was asked twice"
-    used = [used["usage"].output_tokens for _, used in access.settled]
+    used = [used["cost"].usage.output_tokens for _, used in access.settled]
     assert used == [7, 4], "each request is billed for what it added"
     assert answer["usage"]["completion_tokens"] == 4
     assert [run.status for run in kept] == (["answered"] if store else [])

@@ -4,7 +4,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Usage
 from podium.core.run import Attempt, Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
-from podium.server.records.metrics import RequestCost
+from podium.server.access import RequestCost
 
 PLAN = Workflow((Step("solo", "Look"),))
 

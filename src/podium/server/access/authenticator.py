@@ -24,7 +24,6 @@ from podium._util.rate_limit import RateLimiter, TokenBucket
 from podium.core.budget import Account
 from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
-from podium.core.request import Usage
 from podium.core.run import Run
 from podium.server.access.keys import (
     KEY_ID_PREFIX,
@@ -34,7 +33,7 @@ from podium.server.access.keys import (
     parse_session,
     parse_token,
 )
-from podium.server.access.policy import AccessPolicy, Principal, scope_of
+from podium.server.access.policy import AccessPolicy, Principal, RequestCost, scope_of
 from podium.server.access.quotas import (
     KeyBudget,
     Reservation,
@@ -251,31 +250,20 @@ class KeyAuthenticator(AccessPolicy):
                 retry_after=wait,
             )
 
-    async def settle(
-        self,
-        principal: Principal,
-        *,
-        model: str,
-        usage: Usage,
-        orchestration: Usage,
-        cost_usd: float | None,
-        run: Run | None = None,
-    ) -> None:
+    async def settle(self, principal: Principal, *, model: str, cost: RequestCost) -> None:
         """Charge the request and release its reservation. Calls that the reservation has seen are
         charged even if no run includes them."""
         reservation, account = principal.quota, self._accounts[principal.key_id]
         assert isinstance(reservation, Reservation), "reserve before you settle"
         key_id, day, seen = principal.key_id, self._today(), reservation.used
-        used = measure_usage(
-            key_id, day, model, usage, orchestration, cost_usd, reservation.expected, seen
-        )
+        used = measure_usage(key_id, day, model, cost, reservation.expected, seen)
         charged = charged_amount(used)
         if charged.tokens and not (used.unknown_tokens or used.unknown_cost):
             self._estimator.learn(reservation.model, charged)
-        if run is None:
+        if cost.run is None:
             self._usage.add(used)
         else:
-            charge = charge_of(run, day)
+            charge = charge_of(cost.run, day)
             missing = uncharged(seen, charge.amount)
             line = KeyUsage(
                 key_id=key_id,

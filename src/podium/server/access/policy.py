@@ -3,7 +3,7 @@
     principal = await access.authenticate(token)                  # 401, 429
     principal = await access.reserve(principal, model="podium", tokens=900)  # 403, 402, 429
     ...                                                           # the run, within principal.quota
-    await access.settle(principal, model="podium", usage=…, orchestration=…, cost_usd=…)
+    await access.settle(principal, model="podium", cost=cost)
 
 `AccessPolicy` serves every request; its subclass `KeyAuthenticator` requires API keys.
 """
@@ -17,7 +17,7 @@ from typing import Final, final
 
 from podium.core.budget import Account, Budget
 from podium.core.frozen import fast_init
-from podium.core.request import Usage
+from podium.core.request import NO_USAGE, Usage, subtract
 from podium.core.run import Run, Tier
 from podium.server.api_error import ApiError
 from podium.server.model_catalog import parse_tier
@@ -153,6 +153,27 @@ class Principal:
         return self.has_scope(scope_of(model)) and self.can_use(model, provider)
 
 
+@dataclass(slots=True)
+class RequestCost:
+    """The usage and cost of a request so far, also if it was cut off. `run` is the run that it
+    started or resumed."""
+
+    usage: Usage = NO_USAGE
+    orchestration: Usage = NO_USAGE
+    cost_usd: float | None = 0.0
+    run: Run | None = None
+
+    def add_run(self, run: Run, before: Run | None) -> None:
+        """Take what this request added to the run; `before` is the run as it was resumed."""
+        self.run = run
+        self.usage, _, self.cost_usd, self.orchestration = run.totals
+        if before is not None:
+            usage, _, cost_usd, orchestration = before.totals
+            self.usage -= usage
+            self.orchestration -= orchestration
+            self.cost_usd = subtract(self.cost_usd, cost_usd)
+
+
 class AccessPolicy:
     """Authenticates requests, reserves their quota and charges them.
 
@@ -179,21 +200,9 @@ class AccessPolicy:
         """
         return principal
 
-    async def settle(
-        self,
-        principal: Principal,
-        *,
-        model: str,
-        usage: Usage,
-        orchestration: Usage,
-        cost_usd: float | None,
-        run: Run | None = None,
-    ) -> None:
-        """Charge the request and release its reservation. Unknown usage is charged at its estimate.
-
-        `run` is the run that the request began or resumed, as it ended; a run is charged once,
-        however often it is settled.
-        """
+    async def settle(self, principal: Principal, *, model: str, cost: RequestCost) -> None:
+        """Charge the request and release its reservation. Unknown usage is charged at its estimate;
+        a run is charged once, however often it is settled."""
 
     @asynccontextmanager
     async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:

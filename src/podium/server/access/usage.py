@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from podium.core.errors import StoreError
 from podium.core.pool import Pool
-from podium.core.request import NO_USAGE, Usage
+from podium.core.request import NO_USAGE
+from podium.server.access.policy import RequestCost
 from podium.store.keys import (
     ZERO,
     Amount,
@@ -116,18 +117,17 @@ def measure_usage(
     key_id: str,
     day: str,
     model: str,
-    usage: Usage,
-    orchestration: Usage,
-    cost_usd: float | None,
+    spent: RequestCost,
     estimate: Amount,
     seen: Amount = ZERO,
 ) -> KeyUsage:
     """Return the usage of one request. Unknown parts are charged at the estimate, known ones at
     least at what its calls were `seen` to use."""
+    usage, planning, cost_usd = spent.usage, spent.orchestration, spent.cost_usd
     if cost_usd is not None and not -ROUNDING_ERROR <= cost_usd < math.inf:
         cost_usd = None
     cost = max(0.0, cost_usd or 0.0)
-    is_known, planning = is_plausible(usage), orchestration
+    is_known = is_plausible(usage)
     if not is_known:
         usage = planning = NO_USAGE
     elif not is_plausible(planning):

@@ -44,11 +44,11 @@ from podium.engine.requests import (
     without_images,
 )
 from podium.server.access import Principal
+from podium.server.access.policy import RequestCost
 from podium.server.answers.conversation import strip_call_ids
 from podium.server.answers.result import ApiResult, StoredResponses, StreamSink
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.request import ApiRequest, ApiResponse, check_exclude
-from podium.server.records.metrics import RequestCost
 
 ReplyCheck = Callable[[Reply], Awaitable[Reply]]
 """Checks a reply by guardrails and returns what they leave of it."""

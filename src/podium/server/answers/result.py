@@ -43,6 +43,7 @@ from podium.core.run import (
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails.redaction import restore_events
 from podium.server.access import Principal
+from podium.server.access.policy import RequestCost
 from podium.server.answers.conversation import (
     expose_call_id,
     expose_call_ids,
@@ -55,7 +56,6 @@ from podium.server.dialects.fields import Json
 from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
 from podium.server.dialects.responses import count_instructions
 from podium.server.model_catalog import MODEL_NAMES
-from podium.server.records.metrics import RequestCost
 from podium.server.records.repository import RunRepository
 
 MAX_SUBTASK: Final = 160

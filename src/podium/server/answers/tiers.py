@@ -26,6 +26,7 @@ from podium.core.run import (
 )
 from podium.engine.runner import Options
 from podium.server.access import Principal
+from podium.server.access.policy import RequestCost
 from podium.server.answers.conversation import (
     Conversation,
     Fingerprint,
@@ -44,7 +45,6 @@ from podium.server.answers.result import (
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.request import ApiRequest, IdempotencyKey, Retry, check_exclude
 from podium.server.logs import LOGGER
-from podium.server.records.metrics import RequestCost
 from podium.server.records.repository import RunRepository
 from podium.store import IdempotentRequest
 

@@ -15,6 +15,7 @@ from podium.core.pool import Pool
 from podium.core.request import NO_USAGE, Request, Usage, add, user
 from podium.core.run import Round, total_cost, total_usage
 from podium.server.access import Principal
+from podium.server.access.policy import RequestCost
 from podium.server.answers.conversation import Conversation
 from podium.server.api_error import invalid
 from podium.server.dialects.anthropic import MESSAGES
@@ -24,7 +25,6 @@ from podium.server.endpoints.http import PrincipalDep, ServiceDep, parse_json_ob
 from podium.server.endpoints.openapi import COUNT, request_body
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget
-from podium.server.records.metrics import RequestCost
 
 router = APIRouter()
 

@@ -23,6 +23,7 @@ from podium.core.errors import StoreError
 from podium.core.request import NO_USAGE, Request
 from podium.core.run import GuardrailCheck, Run
 from podium.server.access import Principal
+from podium.server.access.policy import RequestCost
 from podium.server.access.request_checks import check_image_urls, enter_hop
 from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import IDEMPOTENCY_HEADER
@@ -44,7 +45,6 @@ from podium.server.endpoints.http import (
 from podium.server.endpoints.response_stream import ResponseStream
 from podium.server.logs import LOGGER, MAX_LOGGED_MESSAGE, log_request
 from podium.server.model_catalog import ModelTarget
-from podium.server.records.metrics import RequestCost
 from podium.server.service import Service, ServiceHolder
 from podium.store.keys import Scope as KeyScope
 
@@ -194,14 +194,7 @@ class RequestHandler:
     async def _settle(self, principal: Principal, target: ModelTarget) -> None:
         """Charge the request, even if it was cut off."""
         service, cost = self.service, self.cost
-        await service.access.settle(
-            principal,
-            model=target.name,
-            usage=cost.usage,
-            orchestration=cost.orchestration,
-            cost_usd=cost.cost_usd,
-            run=cost.run,
-        )
+        await service.access.settle(principal, model=target.name, cost=cost)
         service.metrics.count_tokens(target.name, cost.usage, cost.orchestration)
         if cost.cost_usd:
             service.metrics.cost.labels(target.name).inc(cost.cost_usd)

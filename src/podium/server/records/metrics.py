@@ -1,4 +1,4 @@
-"""Prometheus metrics of a server, and the usage and cost of one request.
+"""Prometheus metrics of a server.
 
 With several worker processes, prometheus_client's multiprocess mode adds their numbers up: each
 process writes to files in `PROMETHEUS_MULTIPROC_DIR`, which the parent sets.
@@ -7,7 +7,6 @@ process writes to files in `PROMETHEUS_MULTIPROC_DIR`, which the parent sets.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeVar
 
@@ -20,8 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from podium.core.request import NO_USAGE, Usage, subtract
-from podium.core.run import Run
+from podium.core.request import Usage
 
 Metric = TypeVar("Metric", Counter, Histogram)
 
@@ -118,24 +116,3 @@ def _with_cached_labels(metric: Metric) -> Metric:
     """Look labels up without a lock; their values are few, or the registry would grow as well."""
     vars(metric)["labels"] = cache(metric.labels)
     return metric
-
-
-@dataclass(slots=True)
-class RequestCost:
-    """The usage and cost of a request so far, also if it was cut off. `run` is the run that it
-    started or resumed."""
-
-    usage: Usage = NO_USAGE
-    orchestration: Usage = NO_USAGE
-    cost_usd: float | None = 0.0
-    run: Run | None = None
-
-    def add_run(self, run: Run, before: Run | None) -> None:
-        """Take what this request added to the run; `before` is the run as it was resumed."""
-        self.run = run
-        self.usage, _, self.cost_usd, self.orchestration = run.totals
-        if before is not None:
-            usage, _, cost_usd, orchestration = before.totals
-            self.usage -= usage
-            self.orchestration -= orchestration
-            self.cost_usd = subtract(self.cost_usd, cost_usd)

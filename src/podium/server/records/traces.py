@@ -29,8 +29,8 @@ from podium.core.events import Event, GuardrailActed, RunDone, RunStarted, StepD
 from podium.core.pool import Pool
 from podium.core.request import ToolCall, Usage
 from podium.core.run import Attempt, GuardrailCheck, Run, StepRecord
+from podium.server.access.policy import RequestCost
 from podium.server.model_catalog import MODEL_NAMES, ModelTarget
-from podium.server.records.metrics import RequestCost
 
 if TYPE_CHECKING:
     from podium.server.endpoints.http import HttpExchange
