@@ -280,8 +280,13 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
             message = "websockets are not supported; send POST, with stream: true for events"
             return respond(request, ApiError("invalid", message), 426, {"Upgrade": "HTTP/1.1"})
         reason: Reason = "not_found" if error.status_code == 404 else "invalid"
-        message = f"{request.method} {request.url.path[:200]}: {error.detail}"
-        if error.status_code == 404 and request.url.path.startswith("/v1/"):
+        path = request.url.path
+        message = f"{request.method} {path[:200]}: {error.detail}"
+        if path.startswith("/v1/v1/"):
+            message += "; this client wants the base URL without /v1"
+        elif path in ("/chat/completions", "/responses", "/messages"):
+            message += f"; did you mean /v1{path}? This client wants the base URL with /v1"
+        elif error.status_code == 404 and path.startswith("/v1/"):
             paths = ", ".join(forward.PATHS)
             message += (
                 f"; this endpoint is not supported. Every model supports {forward.ANSWERING}, and "
