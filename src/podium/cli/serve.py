@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from podium.cli.models import fetch_weights
 from podium.cli.output import ExitCode, echo_error
 from podium.cli.session import NO_API_KEY
 from podium.config import Settings
+from podium.core.errors import UsageError
 from podium.store import open_store
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def serve(
         typer.Option("--keys/--no-keys", help="Require an API key; podium keys creates them."),
     ] = None,
     log: Annotated[
-        Literal["text", "json"] | None,
+        str | None,
         typer.Option(
             metavar="text|json", help="The log format; default text on a terminal, else JSON."
         ),
@@ -50,7 +51,7 @@ def serve(
     """Serve the pool as one model over the OpenAI and Anthropic APIs."""
     from podium.server.startup import ServeOptions, bind_socket, serve
 
-    given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": log}
+    given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _log_format(log)}
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     serve_options = ServeOptions(
         config=str(config) if config else None, pool=str(pool) if pool else None, server=server
@@ -62,6 +63,12 @@ def serve(
             serve(serve_options, settings.server, listening)
         except SystemExit as ended:  # the web server's way; the log has said why
             raise typer.Exit(ExitCode.FAILED) from ended
+
+
+def _log_format(log: str | None) -> str | None:
+    if log not in (None, "text", "json"):
+        raise UsageError(f"--log {log!r} is not a log format; give text or json")
+    return log
 
 
 async def _load_settings(serve_options: ServeOptions) -> Settings:
