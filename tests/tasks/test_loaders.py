@@ -284,9 +284,9 @@ async def test_mbpp_may_show_one_test_and_grades_by_all(data: Path) -> None:
     (check,) = (line for line in hidden.question.splitlines() if line.startswith("assert "))
     call, _, value = check.removeprefix("assert ").partition("==")
     name = call.partition("(")[0]
-    cheat = f"<answer>def {name}(*_): return {value}</answer>"
+    cheat = f"```python\ndef {name}(*_): return {value}\n```"
     task = hidden.to_task()
-    assert await task.grader(f"<answer>{task.answer}</answer>")
+    assert await task.grader(f"Here it is:\n```python\n{task.answer}\n```\nIt works.")
     assert not await task.grader(cheat)
 
 

@@ -11,7 +11,7 @@ import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -129,11 +129,19 @@ def humaneval(row: DatasetRow, split: str) -> TaskRecord:
 
 
 def mbpp_one_test(row: DatasetRow, split: str) -> TaskRecord | None:
-    """MBPP with the first assertion in the question, graded on all of them."""
-    return mbpp(row, split, shown=1)
+    """MBPP with the first assertion in the question, graded on all of them.
+
+    The code is asked for in a Markdown block: small models do not close answer tags around code.
+    """
+    record = mbpp(row, split)
+    if record is None:
+        return None
+    text = row.text("text" if "text" in row.data else "prompt").strip()
+    question = render_prompt("block", question=text, tests=str(row.data["test_list"][0]))
+    return replace(record, question=question, parameters={**record.parameters, "tagged": False})
 
 
-def mbpp(row: DatasetRow, split: str, shown: int | None = None) -> TaskRecord | None:
+def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
     """MBPP: a sentence and three assertions, which are part of the question, as in its paper."""
     number = row.data.get("task_id")
     if not isinstance(number, int):
@@ -150,7 +158,7 @@ def mbpp(row: DatasetRow, split: str, shown: int | None = None) -> TaskRecord | 
         question=render_prompt(
             "asserts",
             question=row.text("text" if "text" in row.data else "prompt").strip(),
-            tests="\n".join(map(str, tests[:shown])),
+            tests="\n".join(map(str, tests)),
         ),
         answer=row.text("code").replace("\r\n", "\n"),
         grader="code",
