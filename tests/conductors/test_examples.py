@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from podium.conductors.prompt import all_or_nothing, examples
+from podium.conductors.prompt import examples, with_binary_access
 from podium.core.workflow import Shape, Step, Workflow
 
 
@@ -18,5 +18,5 @@ def test_there_are_four_examples_each_of_the_shape_it_states() -> None:
 
 def test_with_binary_access_a_step_reads_everything_before_it_or_nothing() -> None:
     steps = (Step("a", "one"), Step("b", "two"), Step("c", "three", (1,)), Step("d", "four", "all"))
-    access = [step.access for step in all_or_nothing(Workflow(steps)).steps]
+    access = [step.access for step in with_binary_access(Workflow(steps)).steps]
     assert access == [(), (), "all", "all"]

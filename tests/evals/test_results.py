@@ -116,7 +116,7 @@ def test_strategies_are_compared_on_the_tasks_that_both_have() -> None:
     whole = StrategyRow(
         "b", (sample(False, task="w"), sample(False, task="x"), sample(True, task="y"))
     )
-    difference = cut_off.against(whole)
+    difference = cut_off.paired_difference(whole)
     assert (difference.gained, difference.lost, difference.share.value) == (1, 0, 1.0)
 
 

@@ -122,12 +122,14 @@ class EtudesTable:
                 "ceiling": self.longer_ceiling.accuracy.document(),
             },
             "leads": {
-                name: difference_document(conductor.against(self.rows[name]))
+                name: difference_document(conductor.paired_difference(self.rows[name]))
                 for name in ("best-single", *BEATEN)
             },
-            "two_rounds_difference": difference_document(self.two_rounds.against(conductor)),
-            "shuffled_difference": difference_document(self.shuffled.against(conductor)),
-            "subset_difference": difference_document(self.subset.against(conductor)),
+            "two_rounds_difference": difference_document(
+                self.two_rounds.paired_difference(conductor)
+            ),
+            "shuffled_difference": difference_document(self.shuffled.paired_difference(conductor)),
+            "subset_difference": difference_document(self.subset.paired_difference(conductor)),
             "requirements": [found.document() for found in self.requirements()],
             "rows": [
                 {**row.document(self._best_single_beside(row)), "strategy": name}

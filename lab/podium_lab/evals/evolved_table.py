@@ -72,7 +72,9 @@ class EvolvedTable:
                     "one_skill": found.one_skill.document() if found.one_skill else None,
                     **found.learner.took.document(),
                     **{
-                        f"against_{name}": difference_document(found.row.against(other.row))
+                        f"against_{name}": difference_document(
+                            found.row.paired_difference(other.row)
+                        )
                         for name, other in (("conductor", conductor), ("evolved", evolved))
                         if other is not found
                     },

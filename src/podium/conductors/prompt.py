@@ -66,11 +66,11 @@ def _line(index: int, worker: WorkerProfile, masked: bool) -> str:
     if masked:
         return f"Model id {index}: {description}" if description else f"Model id {index}"
     named = f"{index}: {worker.name} — {description}" if description else f"{index}: {worker.name}"
-    traits = _traits(worker)
+    traits = _capability_words(worker)
     return f"{named} [{', '.join(traits)}]" if traits else named
 
 
-def _traits(worker: WorkerProfile) -> list[str]:
+def _capability_words(worker: WorkerProfile) -> list[str]:
     traits = [c.replace("_", " ") for c in PLANNING_CAPABILITIES if c in worker.capabilities]
     if worker.provider == CONDUCTOR_PROVIDER:
         traits.append("leads a team of its own")
@@ -126,7 +126,7 @@ def compact_examples(context: PlanningContext) -> Iterator[tuple[str, Workflow]]
     yield alone, Workflow((Step(first, alone),))
 
 
-def all_or_nothing(workflow: Workflow) -> Workflow:
+def with_binary_access(workflow: Workflow) -> Workflow:
     """Return the workflow with binary access: a step reads everything before it, or nothing."""
     return Workflow(
         tuple(replace(step, access="all" if step.access else ()) for step in workflow.steps)
@@ -199,10 +199,10 @@ class Prompt:
             return opening
         return (
             *opening,
-            assistant(self._said(previous, previous.workflow, context.pool)),
+            assistant(self._previous_plan_text(previous, previous.workflow, context.pool)),
             user(
                 self._revision(context, previous, previous.workflow, mark)
-                + _objection(context, mark)
+                + _guardrail_note(context, mark)
             ),
         )
 
@@ -299,7 +299,7 @@ class Prompt:
         turns = [system(fill_in("compact.txt", models=model_list(context.pool)))]
         if self.few_shot:
             for question, workflow in compact_examples(context):
-                said = self._write_plan(self._taught(workflow), context.pool, "")
+                said = self._write_plan(self._with_prompt_access(workflow), context.pool, "")
                 turns += (user(question), assistant(said))
         conversation = self._conversation(context.history, mark)
         return (*turns, user(conversation + context.question + _images(context)))
@@ -333,11 +333,13 @@ class Prompt:
             number=str(number),
             models=model_list(pool),
             question=example.question,
-            reply=self._write_plan(self._taught(example.workflow), pool, example.reasoning),
+            reply=self._write_plan(
+                self._with_prompt_access(example.workflow), pool, example.reasoning
+            ),
         )
 
-    def _taught(self, workflow: Workflow) -> Workflow:
-        return workflow if self.access == "index" else all_or_nothing(workflow)
+    def _with_prompt_access(self, workflow: Workflow) -> Workflow:
+        return workflow if self.access == "index" else with_binary_access(workflow)
 
     def _write_plan(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
         if self.form == "json":
@@ -346,7 +348,7 @@ class Prompt:
         lists = plan.write(workflow, pool, order=self.order)
         return f"{reasoning}\n{lists}" if reasoning and self.form == "lists" else lists
 
-    def _said(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
+    def _previous_plan_text(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
         """Return the previous round's plan text, or the bare plan where another was executed."""
         text, is_later = previous.plan_text, previous.index > 0
         written = self._write_plan(workflow, pool, "")
@@ -374,7 +376,7 @@ class Prompt:
             return fill_in("compact_revise.txt", **shared)
         return fill_in(
             "revise.txt",
-            steps="\n".join(_fate(step, context.pool) for step in previous.steps),
+            steps="\n".join(_step_status(step, context.pool) for step in previous.steps),
             max_steps=str(context.max_steps),
             access=self._access_words["again"],
             **shared,
@@ -403,7 +405,7 @@ def _images(context: PlanningContext) -> str:
     return f"\n\n{note}"
 
 
-def _objection(context: PlanningContext, mark: str) -> str:
+def _guardrail_note(context: PlanningContext, mark: str) -> str:
     """Return a guardrail's objection, if any, between tags: it may quote a worker's reply."""
     if not context.objection:
         return ""
@@ -419,7 +421,7 @@ def _previous_round(context: PlanningContext) -> Round | None:
     return next((r for r in reversed(context.rounds) if r.workflow is not None), None)
 
 
-def _fate(step: StepRecord, pool: Pool) -> str:
+def _step_status(step: StepRecord, pool: Pool) -> str:
     return f"step {step.index} (model {pool.index(step.worker)}): {step.status}"
 
 

@@ -31,7 +31,7 @@ class HedgedReply(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _HedgedCall:
     """One of the two calls."""
 
     worker: Worker
@@ -77,8 +77,8 @@ class Race:
         self._on_delta = on_delta
         self._on_retry = on_retry
         self._can_fall_back = can_fall_back
-        self._lanes: list[_Lane] = []
-        self._leader: _Lane | None = None
+        self._lanes: list[_HedgedCall] = []
+        self._leader: _HedgedCall | None = None
         self._began = call_policy.clock()
 
     async def run(self, request: Request) -> HedgedReply:
@@ -90,7 +90,7 @@ class Race:
             waits = self._leader is None and not first.task.done()
             other = self._other() if waits else None
             if other is None:
-                return self._win(first, await first.task)
+                return self._finish_first(first, await first.task)
             worker, second_request = other
             second = self._enter(
                 worker,
@@ -101,18 +101,18 @@ class Race:
             timer.cancel()
             await self._end()
 
-    async def _first_reply(self, first: _Lane, second: _Lane) -> HedgedReply:
+    async def _first_reply(self, first: _HedgedCall, second: _HedgedCall) -> HedgedReply:
         pending = {first.task, second.task}
         while pending:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for lane in self._lanes:
                 if lane.reply is not None:
-                    return self._win(lane, lane.reply)
+                    return self._finish_first(lane, lane.reply)
             if self._leader is second and second.task.done():
                 return await self._continue_with(first, second)
-        return self._win(first, await first.task)
+        return self._finish_first(first, await first.task)
 
-    async def _continue_with(self, first: _Lane, second: _Lane) -> HedgedReply:
+    async def _continue_with(self, first: _HedgedCall, second: _HedgedCall) -> HedgedReply:
         """Ask the first worker to continue the reply that the second began and broke off."""
         try:
             await second.task
@@ -139,28 +139,30 @@ class Race:
         self,
         worker: Worker,
         make: Callable[[OnDelta | None], Coroutine[Any, Any, Reply | None]],
-    ) -> _Lane:
+    ) -> _HedgedCall:
         """Start a call. The first piece of either decides, and the other call is cancelled."""
         on_delta = self._on_delta
 
         def receive(delta: Delta) -> None:
             assert on_delta is not None, "streaming needs a listener"
             if self._leader is None and delta.kind != "start":
-                self._lead(lane)
+                self._set_leader(lane)
             if self._leader is lane:
                 on_delta(delta)
 
-        lane = _Lane(worker, asyncio.create_task(make(receive if on_delta is not None else None)))
+        lane = _HedgedCall(
+            worker, asyncio.create_task(make(receive if on_delta is not None else None))
+        )
         self._lanes.append(lane)
         return lane
 
-    def _win(self, lane: _Lane, reply: Reply | None) -> HedgedReply:
+    def _finish_first(self, lane: _HedgedCall, reply: Reply | None) -> HedgedReply:
         assert reply is not None, "a call that wins has a reply"
         if self._leader is None:
-            self._lead(lane)
+            self._set_leader(lane)
         return HedgedReply(lane.worker, reply)
 
-    def _lead(self, lane: _Lane) -> None:
+    def _set_leader(self, lane: _HedgedCall) -> None:
         self._leader = lane
         latency = self._call_policy.clock() - self._began
         self._call_policy.hedges.record(self._worker.profile.name, latency)

@@ -145,7 +145,7 @@ def request_for(
     if is_final and options.is_prefilled and turns and len(turns) == len(run.trailing):
         *turns, last = turns
         start = last.text.rstrip()  # some providers refuse trailing space
-    rest = (Message("user", (*images, Text(prompt))), *_adapt(turns, profile, tools))
+    rest = (Message("user", (*images, Text(prompt))), *_adapt_for_worker(turns, profile, tools))
     prefill = ""
     if kept:
         rest = ask_to_continue(rest, kept if kept.startswith(start) else start + kept)
@@ -157,7 +157,7 @@ def request_for(
     if before:
         max_tokens = options.max_tokens if is_final else None
         room = _room_for_history(profile, Request(rest, tools=tools), max_tokens)
-        before = _newest_turns(tuple(_adapt(before, profile, tools)), room)
+        before = _newest_turns(tuple(_adapt_for_worker(before, profile, tools)), room)
     if not is_final:
         return Request(
             (*before, *rest),
@@ -261,7 +261,7 @@ def _opens_turn(message: Message) -> bool:
     return message.role == "user" and not any(isinstance(p, ToolResult) for p in message.parts)
 
 
-def _adapt(
+def _adapt_for_worker(
     turns: Sequence[Message], profile: WorkerProfile, tools: tuple[Tool, ...]
 ) -> Iterator[Message]:
     """Yield the turns as this worker may have them; emptied ones are dropped."""

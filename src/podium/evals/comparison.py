@@ -51,13 +51,13 @@ class ReferenceRows:
 
     def regret(self, row: StrategyRow) -> PairedDifference | None:
         """Return the lead of the best worker per task; negative if the strategy is better."""
-        return None if self.best_per_task is None else self.best_per_task.against(row)
+        return None if self.best_per_task is None else self.best_per_task.paired_difference(row)
 
     def lead(self, row: StrategyRow) -> PairedDifference | None:
         """Return the strategy's lead over the best single worker."""
         if self.best_single is None or self.best_single.samples == row.samples:
             return None
-        return row.against(self.best_single)
+        return row.paired_difference(self.best_single)
 
     def matched(self, row: StrategyRow) -> ComputeMatch | None:
         """Return the best-of-N with equal compute: the cheapest that takes no less, else the
@@ -86,7 +86,7 @@ class ReferenceRows:
                 "strategy": matched.row.strategy,
                 "spends": round_figure(matched.times),
                 "unit": matched.unit,
-                **difference_document(row.against(matched.row)),
+                **difference_document(row.paired_difference(matched.row)),
             }
         return document
 
@@ -108,7 +108,7 @@ def best_per_task(singles: Sequence[StrategyRow]) -> StrategyRow:
     for row in singles:
         for task, samples in _by_task(row).items():
             by_task[task].append(StrategyRow(row.strategy, tuple(samples)))
-    best = [min(rows, key=_badness) for rows in by_task.values()]
+    best = [min(rows, key=_rank_key) for rows in by_task.values()]
     return StrategyRow(
         CEILING,
         tuple(sample for row in best for sample in row.samples),
@@ -116,7 +116,7 @@ def best_per_task(singles: Sequence[StrategyRow]) -> StrategyRow:
     )
 
 
-def _badness(row: StrategyRow) -> tuple[float, float]:
+def _rank_key(row: StrategyRow) -> tuple[float, float]:
     return -sum(row.outcomes.values()), row.tokens if row.tokens is not None else float("inf")
 
 

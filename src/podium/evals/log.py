@@ -98,7 +98,7 @@ class EvalLogWriter:
             )
 
     def __enter__(self) -> Self:
-        with self._writing(NEEDED_BYTES):
+        with self._explain_write_errors(NEEDED_BYTES):
             return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,7 +167,7 @@ class EvalLogWriter:
         path = samples_path(self._directory, strategy)
         if not path.exists():
             return {}
-        with self._writing():
+        with self._explain_write_errors():
             kept, dropped_usd = list[SampleLine](), 0.0
             for line in read_samples(path):
                 if line.strategy == strategy and retry_errors and line.sample.error is not None:
@@ -187,7 +187,7 @@ class EvalLogWriter:
 
     def write_sample(self, strategy: str, sample: Sample, run: Run) -> None:
         """Append a sample with its run."""
-        with self._writing():
+        with self._explain_write_errors():
             file = self._files.get(strategy)
             if file is None:
                 path = samples_path(self._directory, strategy)
@@ -196,7 +196,7 @@ class EvalLogWriter:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
 
-    def _writing(self, needed: int = 0) -> AbstractContextManager[None]:
+    def _explain_write_errors(self, needed: int = 0) -> AbstractContextManager[None]:
         return explain_write_errors(self._directory, needed, option="--output")
 
 

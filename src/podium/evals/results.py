@@ -132,7 +132,7 @@ class StrategyRow:
         accepted = _by_task((sample.task, sample.accepted is True) for sample in right_at_first)
         return estimate_share(accepted.values())
 
-    def against(self, other: StrategyRow) -> PairedDifference:
+    def paired_difference(self, other: StrategyRow) -> PairedDifference:
         """Return the paired difference to another strategy on the tasks that both have."""
         mine, theirs = self.outcomes, other.outcomes
         both = [task for task in mine if task in theirs]
@@ -179,7 +179,9 @@ class StrategyRow:
             document["recursion_gain"] = difference_document(self.recursion_gain)
             document["accepted_when_right"] = self.accepted_when_right.document()
         if best_single is not None and best_single is not self:
-            document["against_best_single"] = difference_document(self.against(best_single))
+            document["against_best_single"] = difference_document(
+                self.paired_difference(best_single)
+            )
         return document
 
     def _parts(

@@ -145,7 +145,9 @@ def find_directories(directories: Sequence[str] | None) -> list[ArtifactDirector
     seen: set[Path] = set()
     named = [Path(name) for name in (USUAL if directories is None else directories)]
     return [
-        _looked(path, taken, seen) for path in named if directories is not None or path.is_dir()
+        _scan_directory(path, taken, seen)
+        for path in named
+        if directories is not None or path.is_dir()
     ]
 
 
@@ -157,7 +159,7 @@ def find_artifact(directories: Sequence[str] | None, name: str) -> Artifact | No
     return next((artifact for artifact in artifacts if artifact.name == name), None)
 
 
-def _looked(root: Path, taken: set[str], seen: set[Path]) -> ArtifactDirectory:
+def _scan_directory(root: Path, taken: set[str], seen: set[Path]) -> ArtifactDirectory:
     try:
         if root.is_dir():
             found = list(_within(root, root.name, DEEPEST))[:MAX_FOUND]
@@ -285,7 +287,7 @@ def training_document(artifact: Artifact, most: int = MAX_BYTES) -> dict[str, An
         "summary": summary,
         "is_finished": summary.get("finished") is True if summary else None,
         "updated_at": format_timestamp(tail.modified),
-        "series": _thinned(series),
+        "series": _downsample(series),
         "left_out": left_out,
         "skipped_bytes": tail.skipped,
     }
@@ -360,7 +362,7 @@ def _take(series: Series, step: int, numbers: Mapping[str, float]) -> None:
             series.setdefault(name, {})[step] = value
 
 
-def _thinned(series: Series) -> dict[str, list[list[float]]]:
+def _downsample(series: Series) -> dict[str, list[list[float]]]:
     """Return lists of points, thinned in the same way for all series."""
     steps = sorted({step for values in series.values() for step in values})
     together = math.ceil(len(steps) / MAX_POINTS)
@@ -372,12 +374,12 @@ def _thinned(series: Series) -> dict[str, list[list[float]]]:
     }
     planned = dict.fromkeys(series.get("mean_steps", ()), 0.0)
     return {
-        name: _means(planned | values if name.startswith(SPREADS) else values, last)
+        name: _group_means(planned | values if name.startswith(SPREADS) else values, last)
         for name, values in series.items()
     }
 
 
-def _means(values: Mapping[int, float], last: Mapping[int, int]) -> list[list[float]]:
+def _group_means(values: Mapping[int, float], last: Mapping[int, int]) -> list[list[float]]:
     """Return the means of grouped steps, each at the last step of its group."""
     found: dict[int, list[float]] = {}
     for step, value in sorted(values.items()):

@@ -125,10 +125,12 @@ class RunDigestCache:
 def digest_run(run: Run) -> RunDigest:
     """Digest a run with its nested runs; raise `UnreadableRun` if it is inconsistent."""
     steps = tuple(_executed_steps(run, run.id))
-    return RunDigest(run.id, tuple(_calls(run)), steps, dict(_providers(run)), _alone(run))
+    return RunDigest(
+        run.id, tuple(_calls(run)), steps, dict(_providers(run)), _single_call_usage(run)
+    )
 
 
-def _alone(run: Run) -> Usage | None:
+def _single_call_usage(run: Run) -> Usage | None:
     """Return the input of the first call that answered a step, and the output of the answer."""
     answers = [step for step in run.steps if step.reply and step.reply == run.answer]
     read = [call for step in run.steps for call in step.attempts if call.error is None]
@@ -140,7 +142,7 @@ def _alone(run: Run) -> Usage | None:
 
 def _calls(run: Run) -> Iterator[CallSummary]:
     """Yield the calls that were made, not those that an open circuit breaker refused."""
-    began = _moment(run.created_at)
+    began = _parse_timestamp(run.created_at)
     for attempt, is_planning in _attempts(run):
         if attempt.was_made:
             yield _call(attempt, began, is_planning=is_planning)
@@ -158,7 +160,7 @@ def _attempts(run: Run) -> Iterator[tuple[Attempt, bool]]:
     yield from ((attempt, False) for step in steps for attempt in step.attempts)
 
 
-def _moment(created_at: str) -> float:
+def _parse_timestamp(created_at: str) -> float:
     try:
         return datetime.fromisoformat(created_at).timestamp()
     except (ValueError, OverflowError) as error:

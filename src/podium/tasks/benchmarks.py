@@ -200,8 +200,10 @@ def read_benchmark(name: str, split: str | None = None, data: Path | None = None
 
 def resolve_benchmark(name: str) -> str | None:
     """Return the canonical name of a benchmark, however it is spelt: MATH-500 is math500."""
-    return next((known for known in BENCHMARKS if _folded(known) == _folded(name)), None)
+    return next(
+        (known for known in BENCHMARKS if _normalize_name(known) == _normalize_name(name)), None
+    )
 
 
-def _folded(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.casefold().replace("-", "").replace("_", "").replace(" ", "")

@@ -264,7 +264,7 @@ def read_suite(
     if kind == EVERYDAY:
         with lab_extra():
             from podium_lab.etudes.tasks import everyday_suite
-        return LoadedTasks(_drawn(everyday_suite(split or "test"), limit, seed))
+        return LoadedTasks(_sample_tasks(everyday_suite(split or "test"), limit, seed))
     if kind == GYM:
         return LoadedTasks(tuple(gym_suite(split, limit or DEFAULT_ETUDES, seed)))
     if text == EVERYDAY_100:
@@ -278,10 +278,10 @@ def read_suite(
             f"there is no suite {text!r}: expected one of {', '.join(NAMES)}, or the path of a "
             f"{' or '.join(ENDINGS)} file"
         )
-    return LoadedTasks(_drawn(reading.tasks, limit, seed), reading.skipped)
+    return LoadedTasks(_sample_tasks(reading.tasks, limit, seed), reading.skipped)
 
 
-def _drawn(tasks: Sequence[Task], limit: int | None, seed: int) -> tuple[Task, ...]:
+def _sample_tasks(tasks: Sequence[Task], limit: int | None, seed: int) -> tuple[Task, ...]:
     if limit is None or limit >= len(tasks):
         return tuple(tasks)
     return tuple(sorted(tasks, key=lambda task: seeded_rank(task.id, seed))[:limit])

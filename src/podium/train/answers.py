@@ -79,7 +79,7 @@ class AnswerRollouts(Rollouts):
             messages = [{"role": "user", "content": prompt}]
         return self._policy.encode(messages)
 
-    def _opener(self, exercise: Exercise) -> str:
+    def _prompt_prefix(self, exercise: Exercise) -> str:
         return ""
 
     def _prepare(self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop) -> None:

@@ -26,7 +26,7 @@ from podium._util.distribution import entropy_bits, shares
 from podium._util.files import write_atomically
 from podium._util.lab import lab_extra
 from podium.conductors import plan
-from podium.conductors.prompt import all_or_nothing
+from podium.conductors.prompt import with_binary_access
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.task import Task
@@ -480,7 +480,7 @@ async def _ceiling(recipe: Recipe, scorer: PlanScorer, pool: Pool) -> Accuracy |
         etude = etudes[task.id]
         able = {name: name if name in pool.names else pool.names[0] for name in etude.families}
         workflow = etude.ideal(able)
-        return workflow if recipe.prompt.access == "index" else all_or_nothing(workflow)
+        return workflow if recipe.prompt.access == "index" else with_binary_access(workflow)
 
     return await _accuracy(scorer, pool, [etude_task(etude) for etude in etudes.values()], ideal)
 

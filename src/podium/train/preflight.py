@@ -258,7 +258,7 @@ def require_trackers(recipe: Recipe) -> None:
 def missing_files(recipe: Recipe) -> Iterator[str]:
     for key, path in recipe.files():
         if not path.exists():
-            yield f"{key}: there is no {path}{_maker(path)}"
+            yield f"{key}: there is no {path}{_producing_recipe(path)}"
     for key, name in (("model.base", recipe.model.base), ("pool.base", recipe.pool.base)):
         if name is not None and not is_path(name) and "/" not in name:
             try:
@@ -267,7 +267,7 @@ def missing_files(recipe: Recipe) -> Iterator[str]:
                 yield f"{key}: {error}"
 
 
-def _maker(path: Path) -> str:
+def _producing_recipe(path: Path) -> str:
     """Name the recipe that makes the file, if any: recipes/NAME.toml writes trained/NAME."""
     recipe = path.parent.parent.parent / "recipes" / f"{path.parent.name}.toml"
     return f", which {recipe} makes" if recipe.is_file() else ""

@@ -171,9 +171,9 @@ class Rollouts:
             {"role": message.role, "content": message.text}
             for message in self._prompt.messages(exercise.context)
         ]
-        return self._policy.encode(messages, self._opener(exercise))
+        return self._policy.encode(messages, self._prompt_prefix(exercise))
 
-    def _opener(self, exercise: Exercise) -> str:
+    def _prompt_prefix(self, exercise: Exercise) -> str:
         """Return the beginning of the reply that is given to the policy."""
         return self._prompt.opener(exercise.context) if self._prompt.length == "full" else ""
 
@@ -190,7 +190,7 @@ class Rollouts:
                 exercise,
                 prompt,
                 list(completion.tokens),
-                self._opener(exercise) + self._policy.decode(completion.tokens),
+                self._prompt_prefix(exercise) + self._policy.decode(completion.tokens),
                 completion.ended,
             )
             for (exercise, prompt), completion in zip(pairs, completions, strict=True)

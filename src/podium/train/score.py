@@ -284,7 +284,7 @@ class Scorer:
                 )
             cost = found_cost
             right = run.answer is not None and await task.grader(run.answer)
-            reached = 0.0 if right else await self._reached(task, done)
+            reached = 0.0 if right else await self._milestone_share(task, done)
         was_right = await self._was_right(task, rounds)
         parts = self.reward.of_plan(
             right=right,
@@ -346,7 +346,7 @@ class Scorer:
             return task.plan_grader(_last_workflow(rounds))
         return await task.grader(before.reply)
 
-    async def _reached(self, task: Task, round_: Round) -> float:
+    async def _milestone_share(self, task: Task, round_: Round) -> float:
         """Return the share of milestones that a reply of the round reached, if they count."""
         if not self.reward.milestones or not task.milestones:
             return 0.0

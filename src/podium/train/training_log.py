@@ -74,14 +74,14 @@ class TrainingLog:
         self, seen: StepDiagnostics, *, found: int = 0, seconds: Mapping[str, float] | None = None
     ) -> None:
         """Take the step's diagnostics, how many questions only exploring solved, and its times."""
-        self._see(seen)
+        self._record_diagnostics(seen)
         spent = {f"seconds/{what}": round(value, 3) for what, value in (seconds or {}).items()}
         self._more = {**spent, "found_by_exploring": found}
         for words in self._detector.add(seen):
             self.warn(words)
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:
-        self._see(seen)
+        self._record_diagnostics(seen)
         if seen.dropped >= MANY_DROPPED:
             self.warn(
                 f"{seen.dropped:.0%} of the runs say nothing, for workers failed; most: "
@@ -164,7 +164,7 @@ class TrainingLog:
             f"--resume goes on from there"
         )
 
-    def _see(self, seen: StepDiagnostics | TurnDiagnostics) -> None:
+    def _record_diagnostics(self, seen: StepDiagnostics | TurnDiagnostics) -> None:
         self._seen = seen
         self._rollouts += seen.rollouts
 

@@ -46,7 +46,7 @@ LONGEST_COOLDOWN: Final = 60.0
 _log: Final = logging.getLogger("podium.workers")
 
 
-def _fading(seconds: float) -> float:
+def _decay(seconds: float) -> float:
     return float(0.5 ** (seconds / HALF_LIFE_SECONDS))
 
 
@@ -67,11 +67,11 @@ class Deployment:
     def score(self, now: float, *, stream: bool) -> float:
         """Return the expected seconds to the first byte; 0 if it was never called."""
         average, measured = self.latency.get(stream, (0.0, now))
-        return average * _fading(now - measured) * (self.in_flight + 1)
+        return average * _decay(now - measured) * (self.in_flight + 1)
 
     def measure(self, seconds: float, now: float, *, stream: bool) -> None:
         average, measured = self.latency.get(stream, (seconds, now))
-        share = max(SMOOTHING, 1 - _fading(now - measured))
+        share = max(SMOOTHING, 1 - _decay(now - measured))
         self.latency[stream] = (average + share * (seconds - average), now)
 
     def cool_down(self, error: WorkerError, now: float) -> None:
@@ -88,7 +88,7 @@ class Deployment:
         self.error = error
 
 
-def _itself(worker: Worker) -> Worker:
+def _identity(worker: Worker) -> Worker:
     return worker
 
 
@@ -125,7 +125,7 @@ class BalancedWorker:
         """True if all deployments may have OpenAI's other paths, such as `/embeddings`."""
         return all(getattr(one.worker, "forwards", False) for one in self.deployments)
 
-    async def reply(self, request: Request, by: Callable[[Worker], Worker] = _itself) -> Reply:
+    async def reply(self, request: Request, by: Callable[[Worker], Worker] = _identity) -> Reply:
         """Return the reply of the first deployment that does not fail, `by` its worker."""
         for deployment in self._attempts(stream=False):
             with self._calling(deployment, stream=False) as call:
@@ -135,7 +135,7 @@ class BalancedWorker:
         raise self._cooling()
 
     async def stream(
-        self, request: Request, by: Callable[[Worker], Worker] = _itself
+        self, request: Request, by: Callable[[Worker], Worker] = _identity
     ) -> AsyncGenerator[Delta | Reply]:
         """Stream from the first deployment that does not fail before it begins."""
         for deployment in self._attempts(stream=True):

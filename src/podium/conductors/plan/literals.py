@@ -30,7 +30,7 @@ _WORD: Final = re.compile(rf"[^,\[\]{{}}:=#\n{_QUOTES}]++")
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
 
-def _until(closing: str) -> re.Pattern[str]:
+def _quoted_pattern(closing: str) -> re.Pattern[str]:
     """Match a string that begins and ends with one of these quotes."""
     return re.compile(rf"[{closing}]([^{closing}\\]*+(?:\\.[^{closing}\\]*+)*+)[{closing}]", re.S)
 
@@ -42,10 +42,10 @@ def _until_three(quote: str) -> re.Pattern[str]:
 
 
 _STRINGS: Final[dict[str, re.Pattern[str]]] = {
-    '"': _until('"'),
-    "'": _until("'"),
-    **dict.fromkeys(_DOUBLE, _until(_DOUBLE)),
-    **dict.fromkeys(_SINGLE, _until(_SINGLE)),
+    '"': _quoted_pattern('"'),
+    "'": _quoted_pattern("'"),
+    **dict.fromkeys(_DOUBLE, _quoted_pattern(_DOUBLE)),
+    **dict.fromkeys(_SINGLE, _quoted_pattern(_SINGLE)),
     '"""': _until_three('"'),
     "'''": _until_three("'"),
 }
@@ -105,7 +105,7 @@ def scan_list(text: str, start: int, depth: int = 1) -> ScannedList:
         elif position < len(text) and text[position] != "]":
             raise BrokenLiteral(
                 f"a comma or ] was expected after entry {len(values) - 1}, and then came "
-                f'{_ahead(text, position)}; write a quote inside a string as \\"'
+                f'{_preview(text, position)}; write a quote inside a string as \\"'
             )
     return ScannedList(values, position + 1)
 
@@ -124,7 +124,7 @@ def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], i
         elif not text.startswith("}", position):
             raise BrokenLiteral(
                 f"a comma or }} was expected after {_quote(key)}, and then came "
-                f'{_ahead(text, position)}; write a quote inside a string as \\"'
+                f'{_preview(text, position)}; write a quote inside a string as \\"'
             )
     return members, position + 1
 
@@ -132,13 +132,15 @@ def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], i
 def _scan_key(text: str, position: int) -> tuple[str, int]:
     """Read a key and its colon; return the key and the position of the value."""
     if text[position : position + 1] not in _STRINGS:
-        raise BrokenLiteral(f"a key in quotes was expected, and then came {_ahead(text, position)}")
+        raise BrokenLiteral(
+            f"a key in quotes was expected, and then came {_preview(text, position)}"
+        )
     key, position = _scan_string(text, position)
     position = skip_space(text, position)
     if not text.startswith(":", position):
         raise BrokenLiteral(
             f"a colon was expected after the key {_quote(key)}, and then came "
-            f"{_ahead(text, position)}"
+            f"{_preview(text, position)}"
         )
     return key, skip_space(text, position + 1)
 
@@ -154,7 +156,7 @@ def scan_value(text: str, position: int, depth: int) -> tuple[Value, int]:
         return (scan_list if first == "[" else _scan_object)(text, position, depth + 1)
     match = _WORD.match(text, position)
     if match is None:
-        raise BrokenLiteral(f"a value was expected, and then came {_ahead(text, position)}")
+        raise BrokenLiteral(f"a value was expected, and then came {_preview(text, position)}")
     return _word(match.group().strip().strip("`*")), match.end()
 
 
@@ -165,7 +167,7 @@ def _scan_string(text: str, position: int) -> tuple[str, int]:
         quote = three
     match = _STRINGS[quote].match(text, position)
     if match is None:
-        raise BrokenLiteral(f"the string {_ahead(text, position)} does not end; close its quotes")
+        raise BrokenLiteral(f"the string {_preview(text, position)} does not end; close its quotes")
     inside = match.group(1)
     if "\\" in inside:
         inside = _ESCAPE.sub(_unescape, inside)
@@ -202,7 +204,7 @@ def skip_space(text: str, position: int) -> int:
     return match.end()
 
 
-def _ahead(text: str, position: int) -> str:
+def _preview(text: str, position: int) -> str:
     ahead = text[position : position + SHOWN].split("\n", 1)[0]
     return _quote(ahead) if ahead.strip() else "nothing"
 

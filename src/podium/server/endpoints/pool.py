@@ -105,7 +105,7 @@ async def pool(
             for profile in profiles
             if _is_visible(profile.name, profile.provider, principal)
         ],
-        "former": _former(window, found, profiles, principal),
+        "former": _removed_workers(window, found, profiles, principal),
     }
 
 
@@ -204,7 +204,7 @@ def _profile(profile: WorkerProfile) -> dict[str, Any]:
     }
 
 
-def _former(
+def _removed_workers(
     window: DigestWindow,
     found: dict[str, dict[str, Any]],
     now: list[WorkerProfile],

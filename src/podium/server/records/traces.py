@@ -120,7 +120,7 @@ class TraceRecorder:
         context, origin = None, time.time_ns() - int(run.spent.seconds * _SECOND)
         if event.parent is not None and event.parent[0] in self._running:
             parent = self._running[event.parent[0]]
-            context, origin = _within(_step_of(parent, event.parent[1])), parent.origin
+            context, origin = _span_context(_step_of(parent, event.parent[1])), parent.origin
         name = MODEL_NAMES[run.tier]
         span = self._tracer.start_span(
             f"invoke_agent {name}",
@@ -169,7 +169,7 @@ class TraceRecorder:
             return
         running.steps[event.round, event.index] = self._tracer.start_span(
             f"step {event.index} {event.worker}",
-            context=_within(running.span),
+            context=_span_context(running.span),
             attributes={
                 "podium.run.id": event.run_id,
                 "podium.round": event.round,
@@ -218,7 +218,7 @@ class TraceRecorder:
         model = profile.model if profile is not None and profile.model else attempt.worker
         span = self._tracer.start_span(
             f"chat {model}",
-            context=_within(parent),
+            context=_span_context(parent),
             kind=SpanKind.CLIENT,
             start_time=running.origin + int(attempt.started_ms * _MILLISECOND),
             attributes={
@@ -244,7 +244,7 @@ def create_otlp_recorder() -> TraceRecorder:
     return TraceRecorder(provider)
 
 
-def _within(span: Span) -> Context:
+def _span_context(span: Span) -> Context:
     return trace.set_span_in_context(span, Context())
 
 

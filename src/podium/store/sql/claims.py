@@ -68,9 +68,9 @@ class ClaimTable:
         """True if this store or a live process holds the run."""
         if seen.status != "running":
             return False
-        return self._holds(run_id, seen.claim) or self.is_alive(seen.process, seen.updated_at)
+        return self._is_held(run_id, seen.claim) or self.is_alive(seen.process, seen.updated_at)
 
-    def _holds(self, run_id: str, claim: int) -> bool:
+    def _is_held(self, run_id: str, claim: int) -> bool:
         return self.numbers.get(run_id) == claim and run_id not in self._ended
 
     def drop(self, run_ids: Iterable[str]) -> None:
@@ -226,7 +226,8 @@ class ClaimTable:
         found = [
             AbandonedRun(id=row.id, owner=row.owner, takeovers=row.takeovers)
             for row in await connection.execute(query)
-            if not self._holds(row.id, row.claim) and not self.is_alive(row.process, row.updated_at)
+            if not self._is_held(row.id, row.claim)
+            and not self.is_alive(row.process, row.updated_at)
         ]
         return found[:limit]
 

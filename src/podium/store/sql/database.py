@@ -280,7 +280,7 @@ def _make_private(file: Path) -> None:
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
     # SQLite's own lower() knows only ASCII; with this one a search for ägypten finds Ägypten.
-    connection.create_function("lower", 1, _lower, deterministic=True)
+    connection.create_function("lower", 1, _lowercase, deterministic=True)
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     _use_wal(connection, cursor)
@@ -309,7 +309,7 @@ def _use_wal(connection: Any, cursor: Any) -> None:
             connection.run_async(lambda _: asyncio.sleep(0.01))
 
 
-def _lower(text: str | None) -> str | None:
+def _lowercase(text: str | None) -> str | None:
     return None if text is None else text.lower()
 
 

