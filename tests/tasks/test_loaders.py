@@ -262,7 +262,12 @@ async def test_reference_solutions_pass_their_tests_and_empty_ones_fail(
         assert await task.grader(f"<answer>{task.answer}</answer>"), task.id
         assert not await task.grader("<answer>pass</answer>"), task.id
         assert not await task.grader("<answer>raise SystemExit(0)</answer>"), task.id
-        assert "<answer></answer>" in task.question
+        if benchmark == "mbpp":
+            assert "<answer></answer>" in task.question
+        else:
+            assert "one Markdown block" in task.question
+            fenced = f"Here it is:\n```python\n{task.answer}\n```\nIt works."
+            assert await task.grader(fenced), task.id
 
 
 async def test_what_stood_in_the_question_may_be_left_out(data: Path) -> None:

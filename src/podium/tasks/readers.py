@@ -110,7 +110,7 @@ def _json(column: str, text: str) -> Any:
 
 
 def humaneval(row: DatasetRow, split: str) -> TaskRecord:
-    """HumanEval: a function to be completed, and a test that calls it."""
+    """HumanEval: a function to be completed, in a Markdown block, and a test that calls it."""
     code = row.text("prompt")
     name = row.text("entry_point")
     return TaskRecord(
@@ -122,7 +122,7 @@ def humaneval(row: DatasetRow, split: str) -> TaskRecord:
             "check": f"{row.text('test')}\ncheck({name})\n",
             "before": code,
             "limits": {**ASSERTIONS_LIMITS},
-            "tagged": True,
+            "tagged": False,
         },
         kind="humaneval",
     )
@@ -192,7 +192,7 @@ def bigcodebench(row: DatasetRow, split: str) -> TaskRecord:
             "before": f"{row.text('code_prompt').rstrip()}\n    pass\n",
             "together": True,
             "limits": {**BIGCODEBENCH_LIMITS},
-            "tagged": True,
+            "tagged": split == "instruct",
         },
         kind="bigcodebench",
         difficulty="hard" if split == "hard" else None,
