@@ -80,6 +80,11 @@ def test_the_oldest_turns_are_dropped_first_and_system_messages_stay() -> None:
     assert asked(profile(window=200), *old, rules, *new) == (rules, user("prompt"))
 
 
+def test_a_greeting_after_the_system_message_is_sent() -> None:
+    history = (system("Be brief."), assistant("Hello!"), user("hi"), assistant("How can I help?"))
+    assert asked(profile(window=2000), *history) == (*history, user("prompt"))
+
+
 def test_a_tools_result_is_never_without_its_call() -> None:
     turn = (user("look it up"), *used("1"), assistant("found"))
     last = (user("thanks"), assistant("welcome"))

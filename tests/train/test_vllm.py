@@ -21,8 +21,9 @@ pytest.importorskip("trl")
 
 from trl.generation import vllm_client, vllm_generation
 
-from podium.train import grpo
+from podium.train import grpo, rollouts
 from podium.train.rollouts import Policy
+from podium.workers.local.decoding import Sampling
 
 pytestmark = pytest.mark.torch
 
@@ -73,6 +74,17 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class FakeVllm:
+    """Record the prompts, and answer each with one token."""
+
+    def __init__(self) -> None:
+        self.prompts: list[list[int]] = []
+
+    def generate(self, prompts: list[list[int]], *_: object) -> tuple[Any, ...]:
+        self.prompts += prompts
+        return prompts, [[7] for _ in prompts], None, None
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """The stand-in. What goes over NCCL, between GPUs, is kept here instead."""
@@ -117,6 +129,26 @@ def test_plans_are_the_servers_and_every_step_sends_it_the_weights(
     assert all(name.startswith(("model.", "lm_head.")) for name in first)
     assert any(not torch.equal(first[name], second[name]) for name in first)
     assert set(last) == set(first)
+
+
+def test_a_process_with_no_prompts_joins_the_others(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny_recipe(REWARD, base, tmp_path)
+    policy = Policy(recipe)
+    policy.vllm = FakeVllm()
+    monkeypatch.setattr(rollouts, "gather_object", lambda rows: [*rows, 2])
+    collector = rollouts.Rollouts(recipe, policy, None)  # type: ignore[arg-type]
+    assert collector.measure([], 0.0, None) == []  # type: ignore[arg-type]
+    assert len(policy.vllm.prompts) == 2
+
+
+def test_no_process_with_prompts_needs_no_vllm(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Policy(tiny_recipe(REWARD, base, tmp_path))
+    policy.vllm = FakeVllm()
+    assert policy.sample([], Sampling(4)) == [] == policy.vllm.prompts
 
 
 def test_a_missing_vllm_is_said_before_anything_is_loaded(tmp_path: Path) -> None:

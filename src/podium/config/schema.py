@@ -21,6 +21,7 @@ from podium.config.workers import (
     BATCHING_PROVIDER,
     WEIGHTS_PROVIDER,
     Count,
+    Days,
     Name,
     Seconds,
     Share,
@@ -354,7 +355,7 @@ class ServerSettings(Table):
         description="resume runs whose process died: this server's before a restart, or another "
         "one's on the same store",
     )
-    keep_days: Seconds | None = Field(
+    keep_days: Days | None = Field(
         default=None, description="delete runs older than that; by default they are kept"
     )
     log: LogForm | None = Field(

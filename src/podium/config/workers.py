@@ -20,6 +20,7 @@ from podium.workers.sandbox import ProgramLimits
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Days = Seconds
 Share = Annotated[float, Field(ge=0, le=1)]
 Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]

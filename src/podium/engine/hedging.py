@@ -77,7 +77,7 @@ class Race:
         self._on_delta = on_delta
         self._on_retry = on_retry
         self._can_fall_back = can_fall_back
-        self._lanes: list[_HedgedCall] = []
+        self._hedged_calls: list[_HedgedCall] = []
         self._leader: _HedgedCall | None = None
         self._began = call_policy.clock()
 
@@ -90,7 +90,7 @@ class Race:
             waits = self._leader is None and not first.task.done()
             other = self._other() if waits else None
             if other is None:
-                return self._finish_first(first, await first.task)
+                return self._declare_winner(first, await first.task)
             worker, second_request = other
             second = self._enter(
                 worker,
@@ -105,12 +105,12 @@ class Race:
         pending = {first.task, second.task}
         while pending:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for lane in self._lanes:
-                if lane.reply is not None:
-                    return self._finish_first(lane, lane.reply)
+            for call in self._hedged_calls:
+                if call.reply is not None:
+                    return self._declare_winner(call, call.reply)
             if self._leader is second and second.task.done():
                 return await self._continue_with(first, second)
-        return self._finish_first(first, await first.task)
+        return self._declare_winner(first, await first.task)
 
     async def _continue_with(self, first: _HedgedCall, second: _HedgedCall) -> HedgedReply:
         """Ask the first worker to continue the reply that the second began and broke off."""
@@ -146,32 +146,32 @@ class Race:
         def receive(delta: Delta) -> None:
             assert on_delta is not None, "streaming needs a listener"
             if self._leader is None and delta.kind != "start":
-                self._set_leader(lane)
-            if self._leader is lane:
+                self._set_leader(call)
+            if self._leader is call:
                 on_delta(delta)
 
-        lane = _HedgedCall(
+        call = _HedgedCall(
             worker, asyncio.create_task(make(receive if on_delta is not None else None))
         )
-        self._lanes.append(lane)
-        return lane
+        self._hedged_calls.append(call)
+        return call
 
-    def _finish_first(self, lane: _HedgedCall, reply: Reply | None) -> HedgedReply:
+    def _declare_winner(self, call: _HedgedCall, reply: Reply | None) -> HedgedReply:
         assert reply is not None, "a call that wins has a reply"
         if self._leader is None:
-            self._set_leader(lane)
-        return HedgedReply(lane.worker, reply)
+            self._set_leader(call)
+        return HedgedReply(call.worker, reply)
 
-    def _set_leader(self, lane: _HedgedCall) -> None:
-        self._leader = lane
+    def _set_leader(self, call: _HedgedCall) -> None:
+        self._leader = call
         latency = self._call_policy.clock() - self._began
         self._call_policy.hedges.record(self._worker.profile.name, latency)
-        for other in self._lanes:
-            if other is not lane:
+        for other in self._hedged_calls:
+            if other is not call:
                 other.cancel(LOST_RACE)
 
     async def _end(self) -> None:
         """Cancel what is still running, and wait until it is recorded."""
-        for lane in self._lanes:
-            lane.cancel()
-        await asyncio.gather(*(lane.task for lane in self._lanes), return_exceptions=True)
+        for call in self._hedged_calls:
+            call.cancel()
+        await asyncio.gather(*(call.task for call in self._hedged_calls), return_exceptions=True)

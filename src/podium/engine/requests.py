@@ -243,13 +243,14 @@ def _newest_turns(history: tuple[Message, ...], room: int | None) -> tuple[Messa
         return history
     sizes = [estimate_input_tokens(Request((message,))) for message in history]
     room -= sum(size for m, size in zip(history, sizes, strict=True) if m.role == "system")
+    start = next((i for i, m in enumerate(history) if m.role != "system"), len(history))
     first = len(history)
     turn_size = 0
     for index in range(len(history) - 1, -1, -1):
         if history[index].role == "system":
             continue
         turn_size += sizes[index]
-        if index == 0 or _opens_turn(history[index]):
+        if index == start or _opens_turn(history[index]):
             if turn_size > room:
                 break
             room -= turn_size

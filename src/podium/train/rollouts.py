@@ -180,8 +180,6 @@ class Rollouts:
     def _sample(
         self, exercises: Sequence[Exercise], sampling: Sampling, copies: int = 1
     ) -> list[SampledPlan]:
-        if not exercises:
-            return []
         prompts = [self.prompt_tokens(exercise) for exercise in exercises]
         completions = self._policy.sample(prompts, sampling, copies)
         pairs = [pair for pair in zip(exercises, prompts, strict=True) for _ in range(copies)]
@@ -467,6 +465,8 @@ class Policy:
         """
         if self.vllm is not None:
             return self._sample_by_vllm(prompts, sampling, copies)
+        if not prompts:
+            return []
         if self._folded is not None:
             self._fold()
         was_training = self._decoder.model.training
@@ -488,7 +488,10 @@ class Policy:
         most = max(gather_object([len(rows)]))  # vLLM's server divides rows equally by processes
         self.vllm.temperature = sampling.temperature
         self.vllm.max_completion_length = sampling.max_tokens
-        padded = rows + rows[-1:] * (most - len(rows))
+        if not most:
+            return []
+        padding = rows[-1:] or [list(self.end_tokens[:1])]
+        padded = rows + padding * (most - len(rows))
         _, completions, *_ = self.vllm.generate(padded, None, copies)
         ends = set(self.end_tokens)
         return [

@@ -71,7 +71,7 @@ class WorkerSet:
 
 
 class _Connected(NamedTuple):
-    """A worker, how it is limited, and the options that it was connected with."""
+    """A worker as its pool connects it; `limited` adds the recipe's sampling options to it."""
 
     worker: Worker
     limited: Worker
