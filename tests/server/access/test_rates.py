@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, literal
 
 from podium.server.access import quotas
 from podium.server.api_error import ApiError
-from podium.store.keys import Rules
+from podium.store.keys import Allowance, Rules
 from podium.store.sql import quotas as sql_quotas
 from server.access.replicas import Replica, Replicas, replicas_of
 
@@ -68,6 +68,18 @@ async def test_tokens_that_were_guessed_wrongly_are_put_right_for_all(
         await one.access.close()
         assert await wait(other, replicas, 20) == pytest.approx(1.0)
         assert await wait(other, replicas, 10) is None
+
+
+async def test_a_request_refused_for_its_budget_takes_no_tokens(
+    place: str, time: DatabaseTime
+) -> None:
+    rules = Rules(tokens_per_minute=600, in_total=Allowance(usd=1.0))
+    async with replicas_of(place, rules, 1) as replicas:
+        (replica,) = replicas.all
+        await replica.settle(await replica.begin(replicas.made, tokens=0), usd=1.0)
+        for _ in range(3):
+            with pytest.raises(ApiError, match="total budget of key 'Ada' is spent"):
+                await replica.begin(replicas.made, tokens=500)
 
 
 async def test_a_database_clock_that_is_set_back_grants_no_quota(

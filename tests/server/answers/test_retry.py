@@ -24,8 +24,8 @@ PRICE = Price(input=1.0, output=2.0)
 class Counting:
     """Workers that count their calls; ben fails as long as `is_away`."""
 
-    def __init__(self) -> None:
-        self.calls = {"ada": 0, "ben": 0}
+    def __init__(self, *names: str) -> None:
+        self.calls = dict.fromkeys(names or ("ada", "ben"), 0)
         self.is_away = False
 
     def worker(self, name: str) -> ScriptedWorker:
@@ -108,6 +108,34 @@ async def test_what_cannot_be_retried_is_refused(
         )
         assert response.status_code == status
         assert words in response.text
+
+
+async def test_a_rerun_excludes_and_costs_at_most_what_its_request_says(tmp_path: Path) -> None:
+    counting = Counting("ada", "ben", "cid")
+    counting.is_away = True
+    async with serving(counting.serving(await open_store(tmp_path / "runs.db"))) as served:
+        first = (await asked(served)).headers["x-podium-run"]
+        counting.is_away = False
+        rerun = await asked(served, retry={"run": first}, exclude=["cid"], budget={"calls": 7})
+        assert rerun.status_code == 200, rerun.text
+        run = await served.service.store.load(rerun.headers["x-podium-run"])
+        assert (run.exclude, run.pool.names) == (("cid",), ("ada", "ben"))
+        assert run.budget.calls == 7
+        refused = await asked(served, retry={"run": first}, exclude=["ben"])
+        assert (refused.status_code, "planned steps for ben" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "fixed", [{"max_steps": 2}, {"rounds": 2}, {"workflow": {"steps": []}}, {"quality_bias": 0.5}]
+)
+async def test_options_that_a_stored_run_fixes_are_refused(
+    fixed: dict[str, Any], tmp_path: Path
+) -> None:
+    async with serving(Counting().serving(await open_store(tmp_path / "runs.db"))) as served:
+        first = (await asked(served)).headers["x-podium-run"]
+        refused = await asked(served, retry={"run": first}, **fixed)
+        assert refused.status_code == 400
+        assert f"cannot be combined with podium.{next(iter(fixed))}" in refused.text
 
 
 class ByToken(AccessPolicy):

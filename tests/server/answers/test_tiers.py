@@ -10,11 +10,20 @@ from typing import Any
 import httpx
 import pytest
 
+from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor, ModelConductor
 from podium.core.budget import Budget
-from podium.core.errors import PromptTooLong, RequestRefused, Unavailable
+from podium.core.errors import (
+    Conflict,
+    PromptTooLong,
+    RequestRefused,
+    RunTakenOver,
+    Unavailable,
+)
+from podium.core.events import RunDone
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Price, Reply, Request, ToolCall, ToolResult, Usage
+from podium.core.run import Run
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
@@ -40,9 +49,9 @@ def said(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def looker(name: str = "looker") -> ScriptedWorker:
+def looker(name: str = "looker", price: Price | None = None) -> ScriptedWorker:
     """Looks first, and then says what it saw."""
-    profile = WorkerProfile(name=name, capabilities=frozenset({"tools"}))
+    profile = WorkerProfile(name=name, capabilities=frozenset({"tools"}), price=price)
 
     def script(request: Request) -> Reply | str:
         results = [p for m in request.messages for p in m.parts if p.kind == "tool_result"]
@@ -136,6 +145,67 @@ async def test_only_the_key_that_began_a_run_continues_it(tmp_path: Path) -> Non
         answer = await served.client.post(PLAIN, json=with_result(message), headers=stranger)
     assert answer.json()["choices"][0]["message"]["content"] == "I saw a cat"
     assert run_of(answer.json()["id"]) != run_of(first["id"])
+
+
+@pytest.mark.parametrize("is_resumed_again", [False, True])
+async def test_a_continuation_that_is_taken_over_is_followed_and_paid_once(
+    is_resumed_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, access = looker(price=Price(input=1.0, output=2.0)), ByToken()
+    resume, ended = AsyncPodium.resume, list[Run]()
+
+    async def taken_over(podium: AsyncPodium, run: Run, **options: Any) -> Run:
+        store = served.service.store
+        if ended:
+            await store.finish(ended[0])
+            raise Conflict("another process was faster")
+        emit = options.pop("emit")
+        ended.append(await resume(podium, run, **options))
+        if is_resumed_again:
+            await store.finish(replace(ended[0], status="interrupted", answer=None))
+        emit(RunDone(replace(run, status="interrupted")))
+        raise RunTakenOver("another process took the run over")
+
+    app = application(
+        [worker], access=access, dialects=REAL, store=await open_store(tmp_path / "runs.db")
+    )
+    async with serving(app) as served:
+        first, message = await the_call(served)
+        monkeypatch.setattr(AsyncPodium, "resume", taken_over)
+        response = await served.client.post(
+            PLAIN, json=with_result(message), headers={"authorization": "bearer a"}
+        )
+    assert response.status_code == 200, response.text
+    assert run_of(response.json()["id"]) == run_of(first["id"])
+    assert response.json()["choices"][0]["message"]["content"] == "I saw a cat"
+    assert worker.calls == 2, "nothing was asked twice"
+    assert access.settled[1][1]["cost"].cost_usd == 0.0
+
+
+async def test_a_waiting_run_is_not_resumed_with_what_its_key_excludes_since(
+    tmp_path: Path,
+) -> None:
+    class Excluding(ByToken):
+        async def authenticate(self, token: str | None, address: str = "") -> Principal:
+            principal = await super().authenticate(token, address)
+            return replace(principal, exclude=frozenset({"other"} if self.settled else ()))
+
+    app = application(
+        [looker(), looker("other")],
+        conductor=FixedConductor(Workflow((Step("looker", "Look."),))),
+        access=Excluding(),
+        dialects=REAL,
+        store=await open_store(tmp_path / "runs.db"),
+    )
+    async with serving(app) as served:
+        first, message = await the_call(served)
+        headers = {"authorization": "bearer a"}
+        answer = (
+            await served.client.post(PLAIN, json=with_result(message), headers=headers)
+        ).json()
+        run = await served.service.store.load(run_of(answer["id"]))
+    assert run_of(answer["id"]) != run_of(first["id"])
+    assert (run.exclude, run.pool.names) == (("other",), ("looker",))
 
 
 @pytest.mark.parametrize("stream", [False, True])

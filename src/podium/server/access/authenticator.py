@@ -221,10 +221,14 @@ class KeyAuthenticator(AccessPolicy):
         if shared is None:
             reservation = budget.reserve(estimate)
         else:
+            granted = None
             try:
                 granted = await shared.open(model, estimate)
             except BudgetUnavailable as error:
                 raise budget_unavailable() from error
+            finally:
+                if granted is None:  # a refused request uses no tokens
+                    account.rates.correct(-estimate.tokens)
             if granted is None:
                 raise out_of_budget(principal.name, budget.spent_cap())
             reservation = granted

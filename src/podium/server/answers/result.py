@@ -91,7 +91,9 @@ class StreamSink:
 
 
 class EventFilter:
-    """Passes on the events of one run that its client may see. `run` is the run once it has ended.
+    """Passes on the events of one run that its client may see.
+
+    `run_id` is set when the run has started, `run` when it has ended.
 
     Only text of the final answer is streamed, and only the run itself is reported, not runs nested
     in it. A round that the conductor may still improve is held back until the run has ended, and
@@ -107,6 +109,7 @@ class EventFilter:
         on_start: Callable[[Run], None] | None = None,
         broadcast: Emit | None = None,
     ) -> None:
+        self.run_id = ""
         self.run: Run | None = None
         self._broadcast = broadcast
         self._sink = sink
@@ -129,8 +132,10 @@ class EventFilter:
             self._broadcast(event)
         if isinstance(event, RunDone) and event.run.depth == 0:
             self.run = event.run
-        elif isinstance(event, RunStarted) and event.parent is None and self._on_start is not None:
-            self._on_start(event.run)
+        elif isinstance(event, RunStarted) and event.parent is None:
+            self.run_id = event.run.id
+            if self._on_start is not None:
+                self._on_start(event.run)
         if self._sink is not None:
             self._show_restored(event)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from podium._util.process import this_process
@@ -55,6 +55,10 @@ MAX_POLL_SECONDS: Final = 1.0
 """Interval between looks at a run of another process; it doubles up to the maximum."""
 
 
+FIXED_BY_RUN: Final = ("max_steps", "rounds", "workflow", "quality_bias")
+"""Fields of `podium` that cannot change when a stored run is run again."""
+
+
 class PlanLimits(NamedTuple):
     """The most steps of a plan and the most rounds."""
 
@@ -77,6 +81,30 @@ def limits_for_effort(
         case _:
             steps, rounds = defaults.max_steps, defaults.rounds
     return PlanLimits(steps, rounds if can_replan else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TierCall:
+    """A request to a tier while it is answered. `kept` is what its run keeps of it."""
+
+    request: ApiRequest
+    messages: tuple[Message, ...]
+    principal: Principal
+    tier: Tier
+    kept: ClientRequest
+    events: EventFilter
+    cost: RequestCost
+    sink: StreamSink | None
+
+
+async def _charge(call: _TierCall, work: Awaitable[Run], before: Run | None) -> Run:
+    """Await the run; the cost of the call is what it added to `before`, even if it fails."""
+    call.events.run = None
+    try:
+        return await work
+    finally:
+        if call.events.run is not None:
+            call.cost.add_run(call.events.run, before)
 
 
 class Tiers:
@@ -106,113 +134,115 @@ class Tiers:
         sink: StreamSink | None = None,
     ) -> ApiResult:
         """Answer with a run. `cost` is filled in whatever happens."""
+        on_start = (
+            principal.quota.attach_run if request.store else self._repository.store.do_not_store
+        )
         events = EventFilter(
             sink,
             stored=request.store,
-            on_start=principal.quota.attach_run
-            if request.store
-            else self._repository.store.do_not_store,
+            on_start=on_start,
             broadcast=self._repository.broadcast,
         )
-        before: Run | None = None
-        found: tuple[Run, tuple[ToolResult, ...]] | None
+        messages = request.messages
+        if request.previous_response is not None:
+            messages = await self._responses.read_messages(request, principal)
+        fingerprint = Fingerprint.of(request, messages, principal.key_id)
+        echoed = {} if request.echoed is None else self._responses.echoed(request)
+        call = _TierCall(
+            request=request,
+            messages=messages,
+            principal=principal,
+            tier=tier,
+            kept=ClientRequest(str(fingerprint), echoed),
+            events=events,
+            cost=cost,
+            sink=sink,
+        )
+        is_own = request.idempotency_key is None
         try:
-            messages = request.messages
-            if request.previous_response is not None:
-                messages = await self._responses.read_messages(request, principal)
-            fingerprint = Fingerprint.of(request, messages, principal.key_id)
-            echoed = {} if request.echoed is None else self._responses.echoed(request)
-            kept = ClientRequest(str(fingerprint), echoed)
-            if (retry := request.params.retry) is not None:
-                found = await self._copy_to_retry(retry, request, principal, tier), ()
-            else:
-                found = await self._find_waiting_run(request, messages, principal)
-            try:
-                if found is not None:
-                    before, results = found
-                    try:
-                        run = await self._podium.resume(
-                            before,
-                            results=results,
-                            request=kept,
-                            budget=_remaining_budget(before, principal),
-                            account=principal.quota.account,
-                            emit=events,
-                            stream=sink is not None,
-                        )
-                    except Conflict:  # another request resumes it
-                        before = None
-                if before is None:
-                    conversation = split_conversation(messages)
-                    options = self.run_options(request, conversation, principal, tier)
-                    options |= {"emit": events, "stream": sink is not None}
-                    options["request"] = kept
-                    if request.idempotency_key is not None:
-                        run = await self._run_once(
-                            request, conversation, principal, options, events, cost, sink
-                        )
-                        return build_result(request, run)
-                    run = await self._start(request, conversation, principal, options)
-            except RunTakenOver:
-                assert events.run is not None, "a run that was taken over had begun"
-                events.mute()
-                taken = await self._repository.store.load(events.run.id)
-                resume = self._resumer(principal, events, cost)
-                run = await wait_for_end(self._repository, taken, resume)
-                return build_result(request, run)
-        finally:
-            if events.run is not None and cost.run is None:
-                cost.add_run(events.run, before)
-        return build_result(request, run, cost)
+            run = await self._run(call)
+        except RunTakenOver:
+            run, is_own = await self._follow(call), False
+        return build_result(request, run, cost if is_own else None)
 
-    async def _run_once(
-        self,
-        request: ApiRequest,
-        conversation: Conversation,
-        principal: Principal,
-        options: RunOptions,
-        events: EventFilter,
-        cost: RequestCost,
-        sink: StreamSink | None,
-    ) -> Run:
-        assert request.idempotency_key is not None, "only a request with a key runs once"
+    async def _run(self, call: _TierCall) -> Run:
+        if call.request.params.retry is not None:
+            return await self._rerun(call, call.request.params.retry)
+        if call.request.idempotency_key is not None:
+            return await self._ask_once(call, call.request.idempotency_key)
+        return await self._continue(call) or await self._ask(call)
 
-        async def begin(run_id: str) -> Run:
-            options["run_id"] = run_id
-            return await self._start(request, conversation, principal, options)
+    async def _rerun(self, call: _TierCall, retry: Retry) -> Run:
+        """Run a copy of a stored run."""
+        copy = await self._copy_to_retry(retry, call.request, call.principal, call.tier)
+        return await self._resume(call, copy, stream=call.sink is not None)
+
+    async def _continue(self, call: _TierCall) -> Run | None:
+        """Resume the run that waits for these tool results; None where there is none to resume."""
+        found = await self._find_waiting_run(call.request, call.messages, call.principal)
+        if found is None:
+            return None
+        before, results = found
+        try:
+            return await self._resume(call, before, results, stream=call.sink is not None)
+        except RunTakenOver:
+            raise
+        except Conflict:  # another request resumes it
+            return None
+
+    async def _ask_once(self, call: _TierCall, key: IdempotencyKey) -> Run:
+        """Start the run of an idempotency key, or follow it to its end."""
 
         def follow(run_id: str) -> None:
-            events.mute()
-            if sink is not None:
-                sink.open(run_id, stored=True)
+            call.events.mute()
+            if call.sink is not None:
+                call.sink.open(run_id, stored=True)
 
         return await run_once(
             self._repository,
-            request.idempotency_key,
-            principal.key_id,
-            begin=begin,
-            resume=self._resumer(principal, events, cost),
+            key,
+            call.principal.key_id,
+            begin=lambda run_id: self._ask(call, run_id),
+            resume=lambda run: self._resume(call, run),
             follow=follow,
         )
 
-    def _resumer(
-        self, principal: Principal, events: EventFilter, cost: RequestCost
-    ) -> Callable[[Run], Awaitable[Run]]:
-        """Return a function that resumes an interrupted run at the expense of the principal."""
+    async def _ask(self, call: _TierCall, run_id: str | None = None) -> Run:
+        """Start a new run."""
+        request, principal = call.request, call.principal
+        conversation = split_conversation(call.messages)
+        options = self.run_options(request, conversation, principal, call.tier)
+        options |= {"emit": call.events, "stream": call.sink is not None, "request": call.kept}
+        if run_id is not None:
+            options["run_id"] = run_id
+        return await _charge(call, self._start(request, conversation, principal, options), None)
 
-        async def resume(run: Run) -> Run:
-            try:
-                return await self._podium.resume(
-                    run,
-                    budget=_remaining_budget(run, principal),
-                    account=principal.quota.account,
-                    emit=events,
-                )
-            finally:
-                if events.run is not None:
-                    cost.add_run(events.run, run)
+    async def _resume(
+        self,
+        call: _TierCall,
+        run: Run,
+        results: tuple[ToolResult, ...] = (),
+        *,
+        stream: bool = False,
+    ) -> Run:
+        """Resume a run at the expense of the principal."""
+        work = self._podium.resume(
+            run,
+            results=results,
+            request=call.kept,
+            budget=_remaining_budget(run, call.principal),
+            account=call.principal.quota.account,
+            emit=call.events,
+            stream=stream,
+        )
+        call.events.run_id = run.id
+        return await _charge(call, work, run)
 
-        return resume
+    async def _follow(self, call: _TierCall) -> Run:
+        """Follow a run that another process took over to its end."""
+        call.events.mute()
+        taken = await self._repository.store.load(call.events.run_id)
+        return await wait_for_end(self._repository, taken, lambda run: self._resume(call, run))
 
     async def prepare_plan(
         self, request: ApiRequest, principal: Principal, tier: Tier
@@ -235,6 +265,8 @@ class Tiers:
         run = await self._repository.find(found.run_id) if found.run_id else None
         if run is None or run.owner != principal.key_id:
             return None
+        if not self._excluded_by(principal) <= set(run.exclude):  # the key's rules changed
+            return None
         if run.status in ("failed", "interrupted") and not run.blocked_by:
             whole = Fingerprint.of(request, messages, principal.key_id)
             return (run, ()) if run.request.fingerprint == str(whole) else None
@@ -252,8 +284,11 @@ class Tiers:
     ) -> Run:
         """Store a copy of a run that is done up to where it is to be retried; the copy is charged
         for nothing of the original."""
-        if request.idempotency_key is not None:
-            raise invalid("podium.retry", "podium.retry cannot be combined with Idempotency-Key")
+        params = request.params
+        refused = [name for name in FIXED_BY_RUN if getattr(params, name) is not None]
+        if request.idempotency_key is not None or refused:
+            other = f"podium.{refused[0]}" if refused else IDEMPOTENCY_HEADER
+            raise invalid("podium.retry", f"podium.retry cannot be combined with {other}")
         run = await self._repository.run(retry.run, principal, "podium.retry")
         if await self._repository.is_claimed(run):
             raise ApiError("conflict", f"{run.id} is still running; retry it when it has ended")
@@ -266,6 +301,15 @@ class Tiers:
                 for step in round_.workflow.steps
             }
         )
+        exclude = check_exclude(params.exclude, self._excludable) | self._excluded_by(principal)
+        exclude |= set(run.exclude)
+        pool = run.pool.without(exclude)
+        planned = {s.worker for r in rounds if r.workflow is not None for s in r.workflow.steps}
+        if gone := sorted(planned - set(pool.names)):
+            raise invalid(
+                "podium.exclude",
+                f"{run.id} planned steps for {', '.join(gone)}, now excluded; start a new run",
+            )
         copy = replace(
             run,
             id=new_run_id(),
@@ -277,8 +321,9 @@ class Tiers:
             answer=None,
             error=None,
             spent=NOTHING_SPENT,
-            budget=principal.quota.narrow(run.budget),
-            exclude=tuple({*run.exclude, *principal.exclude, *principal.disabled}),
+            pool=pool,
+            budget=principal.quota.narrow(run.budget.narrowed(params.budget)),
+            exclude=tuple(sorted(exclude)),
             checks=(),
             exchanges=(),
         )
@@ -327,9 +372,13 @@ class Tiers:
             rounds=limits.rounds if params.rounds is None else allowed.rounds,
             budget=principal.quota.narrow(allowed.budget),
             account=principal.quota.account,
-            exclude=exclude | ((principal.exclude | principal.disabled) & self._excludable),
+            exclude=exclude | self._excluded_by(principal),
             quality_bias=params.quality_bias,
         )
+
+    def _excluded_by(self, principal: Principal) -> frozenset[str]:
+        """Return what the key's rules and the administrator exclude from a run."""
+        return (principal.exclude | principal.disabled) & self._excludable
 
 
 def done_before(run: Run, retry: Retry) -> tuple[Round, ...]:

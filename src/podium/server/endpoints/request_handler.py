@@ -207,8 +207,6 @@ class RequestHandler:
         """Keep the extra fields that a single worker gets; name ignored keys in a header, or refuse
         them."""
         fields, extra = self._dialect.fields, request.extra
-        if not extra and not unknown:
-            return request
         passed = fields.pass_on(extra, target.worker) if target.worker is not None else {}
         ignored = {name: extra[name] for name in extra if name not in passed}
         unknown = [*fields.unknown(ignored), *unknown]
