@@ -197,8 +197,8 @@ async def test_a_server_loads_the_model_that_reads_before_it_is_ready(
     async with serving(create_application(find)) as served:
         while served.service.loader.is_loading:
             await asyncio.sleep(0.01)
-        leading: Any = (await served.service.podium.open()).assembly.conductor
-        assert leading.reader._reader._model.is_loaded
+        conductor: Any = (await served.service.podium.open()).assembly.conductor
+        assert conductor.reader._model.is_loaded
         body = {"model": "podium-ultra", "messages": [{"role": "user", "content": QUESTION}]}
         answer = await served.client.post("/v1/chat/completions", json=body)
         assert answer.json()["choices"][0]["message"]["content"] == "42"
