@@ -177,8 +177,8 @@ REQUESTS = [
     ("POST", PLAIN, b"{nope", 400, "JSON"),
     ("POST", PLAIN, b"[1]", 400, "object"),
     ("GET", "/v1/nowhere", b"", 404, "/v1/nowhere"),
-    ("POST", "/chat/completions", b"{}", 404, "the base URL with /v1"),
-    ("POST", "/v1/v1/messages", b"{}", 404, "the base URL without /v1"),
+    ("POST", "/chat/completions", b"{}", 404, "base URL to http://podium.test/v1"),
+    ("POST", "/v1/v1/messages", b"{}", 404, "base URL to http://podium.test/ without /v1"),
 ]
 """A request, its status, and what the message of its body contains."""
 

@@ -83,7 +83,7 @@ async def test_an_inconsistent_run_is_left_out_and_counted(tmp_path: Path) -> No
     await store.finish(run, of_no_plan, of_no_time, without_end)
     window = await RunDigestCache().between(store.statistics, **DAY, owner=None, limit=10)
     assert [digest.run_id for digest in window.digests] == [run.id]
-    assert window.left_out == 3
+    assert window.unreadable_runs == 3
     await store.close()
 
 
@@ -114,7 +114,7 @@ async def test_only_so_many_digests_are_kept_and_only_so_many_runs_looked_at(
     digests = RunDigestCache(most=2)
     window = await digests.between(store.statistics, **DAY, owner=None, limit=3)
     assert [digest.run_id for digest in window.digests] == [run_number(n) for n in (5, 4, 3)]
-    assert not window.is_whole
+    assert not window.is_complete
     assert len(digests._kept) == 2
-    assert (await digests.between(store.statistics, **DAY, owner=None, limit=5)).is_whole
+    assert (await digests.between(store.statistics, **DAY, owner=None, limit=5)).is_complete
     await store.close()

@@ -72,7 +72,7 @@ def _log_format(log: str | None) -> str | None:
 
 
 async def _load_settings(serve_options: ServeOptions) -> Settings:
-    """Load the settings, and warn of what is doubtful about serving them."""
+    """Load the settings, and warn of risks of serving them."""
     from podium.server.access.request_checks import refuse_own_address
     from podium.server.startup import is_public
 

@@ -135,7 +135,7 @@ class Runtime:
                 self.heartbeat,
                 overrides.get("emit"),
                 claimed=claimed,
-                hands_back=takeover,
+                leave_running_on_cancel=takeover,
             ) as sink:
                 conductor = self._conductor_to_resume(claimed)
                 nested = self.assembly.conductor_for(claimed.tier)
@@ -336,7 +336,7 @@ class AsyncPodium:
 
         Raises:
             ConfigError: The settings or the options cannot be used.
-            UsageError: This Podium is closed, or an option makes no sense here.
+            UsageError: This Podium is closed, or an option does not apply.
 
         """
         return await self._until_closed(lambda runtime: runtime.ask(question, options))
@@ -355,7 +355,7 @@ class AsyncPodium:
         Raises:
             PlanError: The workflow does not fit the pool.
             ConfigError: The settings or the options cannot be used.
-            UsageError: This Podium is closed, or an option makes no sense here.
+            UsageError: This Podium is closed, or an option does not apply.
 
         """
         return await self._until_closed(lambda runtime: runtime.run(workflow, question, options))
@@ -372,7 +372,7 @@ class AsyncPodium:
 
         Raises:
             ConfigError: The settings or the options cannot be used.
-            UsageError: This Podium is closed, or an option makes no sense here.
+            UsageError: This Podium is closed, or an option does not apply.
 
         """
         return await self._until_closed(lambda runtime: runtime.plan(question, options))
@@ -407,7 +407,7 @@ class AsyncPodium:
 
         Raises:
             ConfigError: The settings or the options cannot be used.
-            UsageError: This Podium is closed, or an option makes no sense here.
+            UsageError: This Podium is closed, or an option does not apply.
 
         """
         events: asyncio.Queue[Event | None] = asyncio.Queue()

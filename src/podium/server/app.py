@@ -283,9 +283,11 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
         path = request.url.path
         message = f"{request.method} {path[:200]}: {error.detail}"
         if path.startswith("/v1/v1/"):
-            message += "; this client wants the base URL without /v1"
+            message += f"; set the client's base URL to {request.base_url} without /v1"
         elif path in ("/chat/completions", "/responses", "/messages"):
-            message += f"; did you mean /v1{path}? This client wants the base URL with /v1"
+            message += (
+                f"; did you mean /v1{path}? Set the client's base URL to {request.base_url}v1"
+            )
         elif error.status_code == 404 and path.startswith("/v1/"):
             paths = ", ".join(forward.PATHS)
             message += (

@@ -78,12 +78,11 @@ class RunDigest:
 
 
 class DigestWindow(NamedTuple):
-    """Runs of some days, newest first. `is_whole` is False if there are more; `left_out` counts
-    unreadable ones."""
+    """Runs of some days, newest first. `is_complete` is False if there are more."""
 
     digests: tuple[RunDigest, ...]
-    is_whole: bool
-    left_out: int
+    is_complete: bool
+    unreadable_runs: int
 
 
 class RunDigestCache:
@@ -164,15 +163,15 @@ def _parse_timestamp(created_at: str) -> float:
     try:
         return datetime.fromisoformat(created_at).timestamp()
     except (ValueError, OverflowError) as error:
-        raise UnreadableRun(f"this run cannot be read: {created_at!r} is no moment") from error
+        raise UnreadableRun(f"this run cannot be read: invalid timestamp {created_at!r}") from error
 
 
 def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
     ended = began + attempt.finished_ms / 1000
     if not EARLIEST <= ended <= LATEST:
         raise UnreadableRun(
-            f"this run cannot be read: a call that ended {attempt.finished_ms:g} ms into it is on "
-            f"no calendar"
+            f"this run cannot be read: a call that ended {attempt.finished_ms:g} ms into it has an "
+            f"invalid timestamp"
         )
     return CallSummary(
         attempt.worker,

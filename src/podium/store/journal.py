@@ -224,21 +224,22 @@ async def journal_events(
     emit: Emit | None,
     *,
     claimed: Run | None = None,
-    hands_back: bool = False,
+    leave_running_on_cancel: bool = False,
 ) -> AsyncIterator[RunSink]:
     """Send a run's events to the store and to `emit`, with a heartbeat until the run is kept.
 
     If another process takes the run over, it is stopped here and `RunTakenOver` is raised, however
     far it came. `claimed` is a run that is resumed; it is released if it ends before it starts.
-    With `hands_back`, a cancelled run stays `running` on record, for another process to resume.
+    With `leave_running_on_cancel`, a cancelled run stays `running` on record, for another process
+    to resume.
     """
-    performing = asyncio.current_task()
-    assert performing is not None, "a run is performed by a task"
+    run_task = asyncio.current_task()
+    assert run_task is not None, "a run is performed by a task"
 
     def stop(error: RunTakenOver) -> None:
         log.warning("%s; it is stopped here", error)
         if not is_over:
-            performing.cancel()
+            run_task.cancel()
 
     is_over = has_begun = False
     journal = Journal(store, on_lost=stop, run_id=claimed.id if claimed is not None else None)
@@ -246,7 +247,9 @@ async def journal_events(
     def emit_both(event: Event) -> None:
         nonlocal emit, has_begun
         has_begun = has_begun or isinstance(event, RunStarted)
-        journal.emit(_as_running(event) if hands_back and performing.cancelling() else event)
+        journal.emit(
+            _as_running(event) if leave_running_on_cancel and run_task.cancelling() else event
+        )
         if emit is not None:
             try:
                 emit(event)
@@ -273,7 +276,7 @@ async def journal_events(
                     is_over = True
                     await _finish(end())
             except asyncio.CancelledError:
-                if journal.taken_over is not None and performing.uncancel() == 0:
+                if journal.taken_over is not None and run_task.uncancel() == 0:
                     raise journal.taken_over from None
                 raise
         if journal.taken_over is not None:

@@ -63,7 +63,7 @@ def looker(name: str = "looker", price: Price | None = None) -> ScriptedWorker:
 
 
 class ByToken(AccessPolicy):
-    """A door that takes any word for a key."""
+    """Accepts any token."""
 
     def __init__(self) -> None:
         self.settled: list[tuple[str, dict[str, Any]]] = []

@@ -97,7 +97,7 @@ async def test_every_sample_of_an_evaluation_is_had_and_its_run_by_itself(traine
     assert (len(one["answer"]), "run" in one, listed["left_out"]) == (400, False, 1)
     assert whole["run"]["answer"] == run.answer
     [step] = whole["details"]
-    assert (step["of"], step["reply"]) == (run.id, run.steps[0].reply)
+    assert (step["run_id"], step["reply"]) == (run.id, run.steps[0].reply)
     assert "prompt 0" in json.dumps(step["request"])
 
 

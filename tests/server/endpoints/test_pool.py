@@ -68,7 +68,7 @@ async def test_a_worker_without_a_call_is_described_and_its_figures_are_unknown(
     assert (ada["health"]["state"], ada["share"], ada["error_rate"]) == ("unknown", None, None)
     assert ada["seconds"] == {"p50": None, "p95": None}
     assert page["window"] | {"from": "", "to": ""} == {
-        "from": "", "to": "", "days": 7, "runs": 0, "is_whole": True, "left_out": 0
+        "from": "", "to": "", "days": 7, "runs": 0, "is_complete": True, "unreadable_runs": 0
     }  # fmt: skip
 
 
@@ -106,7 +106,9 @@ async def test_workers_that_left_the_pool_are_listed_separately(tmp_path: Path) 
     async with open_pool(tmp_path) as (served, store, _):
         await store.finish(run)
         page = await pool_of(served)
-    assert [(each["name"], each["provider"]) for each in page["former"]] == [("eve", "mistral")]
+    assert [(each["name"], each["provider"]) for each in page["removed_workers"]] == [
+        ("eve", "mistral")
+    ]
     assert [each["name"] for each in page["workers"]] == ["ada", "bob"]
 
 
@@ -116,8 +118,8 @@ async def test_requests_for_a_worker_by_its_name_are_counted_since_the_server_st
     async with open_pool(tmp_path) as (served, _, _):
         await served.ask(model="ada")
         page = await pool_of(served)
-    direct = [each["direct"]["requests"] for each in page["workers"]]
-    assert direct == [1, 0]
+    requests = [each["gateway_requests"]["requests"] for each in page["workers"]]
+    assert requests == [1, 0]
 
 
 @pytest.mark.parametrize("excluded", ["bob", "deepseek"])
@@ -133,7 +135,7 @@ async def test_a_key_does_not_see_whom_it_excludes(excluded: str, tmp_path: Path
         await store.finish(run)
         page = await pool_of(served, token)
     assert [each["name"] for each in page["workers"]] == ["ada"]
-    assert page["former"] == []
+    assert page["removed_workers"] == []
 
 
 async def test_a_key_sees_figures_of_its_own_runs_and_admin_all(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ async def test_a_key_sees_figures_of_its_own_runs_and_admin_all(tmp_path: Path) 
         await store.finish(run)
         own, every = await pool_of(served, token), await pool_of(served, master)
     assert (own["key"], own["window"]["runs"], own["workers"][0]["calls"]) == ("key 0", 0, 0)
-    assert own["workers"][0]["direct"] is None
+    assert own["workers"][0]["gateway_requests"] is None
     assert (every["key"], every["window"]["runs"]) == (None, 1)
 
 

@@ -161,7 +161,7 @@ async def test_one_damaged_run_is_left_out_of_what_workers_cost(tmp_path: Path) 
             database.execute("DELETE FROM rounds WHERE run_id = ?", [damaged])
         database.close()
         page = await at.spend(by="worker", **RANGE)
-        assert page["runs"] == {"counted": 1, "is_whole": True, "left_out": 1}
+        assert page["runs"] == {"counted": 1, "is_complete": True, "unreadable_runs": 1}
         own = await at.served.client.get(f"/v1/runs/{damaged}")
         assert "cannot read this run" in own.text
 
@@ -206,6 +206,6 @@ async def test_what_the_best_worker_alone_would_have_cost_is_estimated(tmp_path:
         await kept.store.finish(known, unpriced)
         page = (await kept.served.client.get("/v1/spend/saved", params=RANGE)).json()
     assert page["worker"] == "ada"
-    assert (page["runs"], page["left_out"], page["is_whole"]) == (1, 1, True)
+    assert (page["runs"], page["skipped_runs"], page["is_complete"]) == (1, 1, True)
     assert page["cost_usd"] == pytest.approx(0.75)
-    assert page["alone_usd"] == pytest.approx((100 + 40) * 1000 / 1e6)
+    assert page["single_worker_usd"] == pytest.approx((100 + 40) * 1000 / 1e6)

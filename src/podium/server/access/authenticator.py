@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("podium")
 
 KEY_SECONDS: Final = 5.0
-"""How long what was read of a key is cached."""
+"""The time that a key is cached after it was read."""
 
 RENEWALS_PER_LEASE: Final = 4
 """So that some renewals may be late or fail."""

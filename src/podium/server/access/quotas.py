@@ -51,7 +51,7 @@ WRITE_SECONDS: Final = 0.05
 """Delay before a smaller reservation is written; most reservations grow again by then."""
 
 POLL_SECONDS: Final = 0.25
-"""How often a call that waits for budget looks for amounts that other processes released."""
+"""The interval at which a call that waits for budget checks for released amounts."""
 
 RETRY_SECONDS: Final = 1.0
 """Delay before a failed write is retried."""
@@ -87,7 +87,7 @@ class SpentCap:
 
     @property
     def state(self) -> str:
-        """What is used of how much, and when it resets."""
+        """Describe the amount used, the cap and when it resets."""
         shown = f"{_show(self.unit, self.used)} used of {_show(self.unit, self.cap)}"
         return f"{shown}, {_RESETS[self.period]}"
 
@@ -254,7 +254,7 @@ class KeyBudget:
 
 
 class Reservation(RequestQuota):
-    """What one request in flight reserves of its key's budget; the `Account` of its ledger.
+    """The part of its key's budget that a request in flight reserves; its ledger's `Account`.
 
     Other processes know a shared reservation by its `id` and by `run_id`, the stored run that is
     charged in its place. `granted` is what its calls may hold without asking the store,
@@ -301,22 +301,22 @@ class Reservation(RequestQuota):
 
     @property
     def needed(self) -> Amount:
-        """What its calls have used, and may use."""
+        """Return the amount that its calls have used or hold."""
         return self._used + self._held
 
     @property
     def expected(self) -> Amount:
-        """What new requests must leave to it."""
+        """Return the amount that new requests must leave to it."""
         return larger_of(self.estimate, self._used)
 
     @property
     def reserved(self) -> Amount:
-        """What new calls must leave to it."""
+        """Return the amount that new calls must leave to it."""
         return larger_of(self.estimate, self.needed)
 
     @property
     def left(self) -> Remaining:
-        """What another call of the request may use."""
+        """Return the amount that another call of the request may use."""
         allowed, own = self._budget.left_for_calls(self.reserved), self.needed
         return Remaining(
             None if allowed.tokens is None else allowed.tokens - own.tokens,
@@ -423,7 +423,7 @@ class SharedBudget:
         """Have the store grant what the reservation needs; False if the caps have no room."""
         granted = await self._ask(reservation)
         if granted is None:
-            await asyncio.sleep(WRITE_SECONDS)  # the state is known now; do not ask in a hurry
+            await asyncio.sleep(WRITE_SECONDS)  # the state is now known; wait before asking again
         return granted is not None
 
     def write_soon(self, reservation: Reservation) -> None:

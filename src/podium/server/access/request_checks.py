@@ -4,8 +4,8 @@
 that came through too many Podium servers, the other a worker whose address is this server's.
 
 `check_image_urls` refuses images at private addresses. Workers fetch them: a local model would do
-so from inside the network. Host names are resolved here as far as possible; a name that resolves
-differently later must be stopped by who fetches it. Podium itself fetches no image.
+so from inside the network. Host names are resolved here as far as possible; the program that
+fetches an image must check a name that resolves differently later. Podium itself fetches no image.
 """
 
 from __future__ import annotations

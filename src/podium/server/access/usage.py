@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("podium")
 
 WRITE_SECONDS: Final = 0.25
-"""How long usage waits to be written with others; the most that a crash loses."""
+"""The delay until usage is written with others; the most that a crash loses."""
 
 ROUNDING_ERROR: Final = 1e-9
 """The most that a difference of sums of dollars is off by."""

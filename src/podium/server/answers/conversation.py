@@ -180,7 +180,7 @@ class Fingerprint(NamedTuple):
             request.model,
             request.response_options,
             (params.budget, params.max_steps, params.rounds, params.workflow, params.quality_bias),
-            params.retry,
+            params.rerun,
             sorted(params.exclude),
             *map(_normal_message, messages[:count]),
         )

@@ -324,7 +324,7 @@ def _describe_tool_images(message: Message) -> Message:
 def _check(request: ApiRequest, profile: WorkerProfile) -> None:
     """Refuse options that a single worker cannot honour."""
     params, options = request.params, request.response_options
-    for name in ("workflow", "max_steps", "rounds", "quality_bias", "retry"):
+    for name in ("workflow", "max_steps", "rounds", "quality_bias", "rerun"):
         if getattr(params, name) is not None:
             raise invalid(
                 f"podium.{name}",

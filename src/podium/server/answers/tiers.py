@@ -43,7 +43,7 @@ from podium.server.answers.result import (
     build_result,
 )
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.request import ApiRequest, IdempotencyKey, Retry, check_exclude
+from podium.server.dialects.request import ApiRequest, IdempotencyKey, Rerun, check_exclude
 from podium.server.logs import LOGGER
 from podium.server.records.repository import RunRepository
 from podium.store import IdempotentRequest
@@ -166,15 +166,15 @@ class Tiers:
         return build_result(request, run, cost if is_own else None)
 
     async def _run(self, call: _TierCall) -> Run:
-        if call.request.params.retry is not None:
-            return await self._rerun(call, call.request.params.retry)
+        if call.request.params.rerun is not None:
+            return await self._rerun(call, call.request.params.rerun)
         if call.request.idempotency_key is not None:
             return await self._ask_once(call, call.request.idempotency_key)
         return await self._continue(call) or await self._ask(call)
 
-    async def _rerun(self, call: _TierCall, retry: Retry) -> Run:
+    async def _rerun(self, call: _TierCall, rerun: Rerun) -> Run:
         """Run a copy of a stored run."""
-        copy = await self._copy_to_retry(retry, call.request, call.principal, call.tier)
+        copy = await self._copy_to_rerun(rerun, call.request, call.principal, call.tier)
         return await self._resume(call, copy, stream=call.sink is not None)
 
     async def _continue(self, call: _TierCall) -> Run | None:
@@ -279,20 +279,20 @@ class Tiers:
             is_same = run.request.fingerprint == str(fingerprint)
         return (run, found.results) if is_same and continues(run, found) else None
 
-    async def _copy_to_retry(
-        self, retry: Retry, request: ApiRequest, principal: Principal, tier: Tier
+    async def _copy_to_rerun(
+        self, rerun: Rerun, request: ApiRequest, principal: Principal, tier: Tier
     ) -> Run:
-        """Store a copy of a run that is done up to where it is to be retried; the copy is charged
+        """Store a copy of a run that is done up to where it is to be run again; the copy is charged
         for nothing of the original."""
         params = request.params
         refused = [name for name in FIXED_BY_RUN if getattr(params, name) is not None]
         if request.idempotency_key is not None or refused:
             other = f"podium.{refused[0]}" if refused else IDEMPOTENCY_HEADER
-            raise invalid("podium.retry", f"podium.retry cannot be combined with {other}")
-        run = await self._repository.run(retry.run, principal, "podium.retry")
+            raise invalid("podium.rerun", f"podium.rerun cannot be combined with {other}")
+        run = await self._repository.run(rerun.run, principal, "podium.rerun")
         if await self._repository.is_claimed(run):
-            raise ApiError("conflict", f"{run.id} is still running; retry it when it has ended")
-        rounds = done_before(run, retry)
+            raise ApiError("conflict", f"{run.id} is still running; run it again when it has ended")
+        rounds = done_before(run, rerun)
         principal.check_workflow(
             {
                 step.worker: run.pool[step.worker].provider
@@ -381,14 +381,14 @@ class Tiers:
         return (principal.exclude | principal.disabled) & self._excludable
 
 
-def done_before(run: Run, retry: Retry) -> tuple[Round, ...]:
-    """Return the rounds of a run with the steps that a retry keeps, without their calls."""
-    last = len(run.rounds) - 1 if retry.round is None else retry.round
+def done_before(run: Run, rerun: Rerun) -> tuple[Round, ...]:
+    """Return the rounds of a run with the steps that a rerun keeps, without their calls."""
+    last = len(run.rounds) - 1 if rerun.round is None else rerun.round
     if run.rounds and (
         last >= len(run.rounds)
-        or (retry.step and retry.step >= len(run.rounds[last].workflow or ()))
+        or (rerun.step and rerun.step >= len(run.rounds[last].workflow or ()))
     ):
-        raise invalid("podium.retry", f"{run.id} has no step {retry.step} in round {last}")
+        raise invalid("podium.rerun", f"{run.id} has no step {rerun.step} in round {last}")
     return tuple(
         replace(
             round_,
@@ -396,7 +396,7 @@ def done_before(run: Run, retry: Retry) -> tuple[Round, ...]:
                 replace(step, attempts=(), nested=(), checks=(), started_ms=0.0, finished_ms=0.0)
                 for step in round_.steps
                 if step.status == "done"
-                and (retry.round is None or round_.index < last or step.index < retry.step)
+                and (rerun.round is None or round_.index < last or step.index < rerun.step)
             ),
             planning=(),
             cancelled=(),

@@ -50,7 +50,7 @@ from podium.workers.hosted import PassThrough, Wire
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Rerun:
     """A stored run to run again: without what was not done or, with a step, from there on."""
 
     run: str
@@ -65,7 +65,7 @@ class PodiumParams:
     """The `podium` object of a body.
 
     `budget` holds caps named as in `podium.core.budget.Budget`; `workflow` is the client's own plan
-    as JSON; `quality_bias` weighs quality over cost where a router chooses, from 0 to 1; `retry` is
+    as JSON; `quality_bias` weighs quality over cost where a router chooses, from 0 to 1; `rerun` is
     a stored run to run again.
     """
 
@@ -75,7 +75,7 @@ class PodiumParams:
     rounds: int | None = None
     workflow: Json | None = None
     quality_bias: float | None = None
-    retry: Retry | None = None
+    rerun: Rerun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ FIELD: Final = "podium"
 
 BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
 PARAM_NAMES: Final = frozenset(
-    {"budget", "exclude", "max_steps", "rounds", "workflow", "quality_bias", "retry"}
+    {"budget", "exclude", "max_steps", "rounds", "workflow", "quality_bias", "rerun"}
 )
 
 
@@ -319,15 +319,15 @@ def read_podium_params(value: object, path: str) -> PodiumParams:
         rounds=fields.optional("rounds", integer(1, 100)),
         workflow=fields.optional("workflow", json_object),
         quality_bias=fields.optional("quality_bias", number(0, 1)),
-        retry=fields.optional("retry", _retry),
+        rerun=fields.optional("rerun", _rerun),
     )
 
 
-def _retry(value: object, path: str) -> Retry:
+def _rerun(value: object, path: str) -> Rerun:
     fields = read_object(value, path).only(("run", "round", "step"))
     step = fields.optional("step", integer(0))
     round_ = fields.optional("round", integer(0))
-    return Retry(
+    return Rerun(
         fields.required("run", bounded_text(1, 100)),
         0 if round_ is None and step is not None else round_,
         step or 0,

@@ -236,8 +236,8 @@ async def spend(
         document["unattributed_usd"] = max(0.0, rest)
         document["runs"] = {
             "counted": len(window.digests),
-            "is_whole": window.is_whole,
-            "left_out": window.left_out,
+            "is_complete": window.is_complete,
+            "unreadable_runs": window.unreadable_runs,
         }
     else:
         groups = group_spending(spent, by)
@@ -273,9 +273,9 @@ async def saved(
         "worker": worker,
         "runs": runs,
         "cost_usd": spent,
-        "alone_usd": alone,
-        "left_out": len(window.digests) - runs + window.left_out,
-        "is_whole": window.is_whole,
+        "single_worker_usd": alone,
+        "skipped_runs": len(window.digests) - runs + window.unreadable_runs,
+        "is_complete": window.is_complete,
     }
 
 

@@ -1,8 +1,8 @@
 """Conversations of the page Chat: keep, search, share and delete them.
 
 The path is `/v1/chats`, because `/v1/conversations` is another API of OpenAI's. A key sees its own
-conversations only. Sharing takes the owner's key; whoever has the link and may use this server
-reads the conversation until the owner revokes it.
+conversations only. Sharing requires the owner's key; every user of this server who has the link
+can read the conversation until the owner revokes it.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _texts(turn: dict[str, Any]) -> list[str]:
     """Return the question and the answers of a turn, for search."""
     versions = turn.get("versions")
     answers = versions if isinstance(versions, list) else []
-    told = [turn.get("question"), *(v.get("text") for v in answers if isinstance(v, dict))]
-    return [text for text in told if isinstance(text, str)]
+    texts = [turn.get("question"), *(v.get("text") for v in answers if isinstance(v, dict))]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _respond(row: dict[str, Any]) -> Response:

@@ -131,7 +131,9 @@ async def result(
     document = {
         **{key: value for key, value in found.items() if key != "run"},
         "run": run_details(run, is_claimed=False),
-        "details": [{**step, "of": of} for step, of in zip(details, owners, strict=True)],
+        "details": [
+            {**step, "run_id": run_id} for step, run_id in zip(details, owners, strict=True)
+        ],
     }
     return Response(encode_json(document), media_type="application/json")
 

@@ -36,7 +36,7 @@ _PODIUM: Final = {
         "rounds": {"type": "integer", "minimum": 1, "maximum": 100},
         "workflow": {"type": "object"},
         "quality_bias": {"type": "number", "minimum": 0, "maximum": 1},
-        "retry": {
+        "rerun": {
             "type": "object",
             "required": ["run"],
             "additionalProperties": False,

@@ -89,8 +89,8 @@ async def pool(
             "to": now.isoformat(timespec="milliseconds"),
             "days": days,
             "runs": len(window.digests),
-            "is_whole": window.is_whole,
-            "left_out": window.left_out,
+            "is_complete": window.is_complete,
+            "unreadable_runs": window.unreadable_runs,
         },
         "workers": [
             {
@@ -100,12 +100,14 @@ async def pool(
                 "is_enabled": profile.name not in service.disabled.names,
                 **found.get(profile.name, NOTHING),
                 "breaker": breakers.state(profile.name),
-                "direct": _direct(profile.name, service) if principal.has_scope("admin") else None,
+                "gateway_requests": _gateway_requests(profile.name, service)
+                if principal.has_scope("admin")
+                else None,
             }
             for profile in profiles
             if _is_visible(profile.name, profile.provider, principal)
         ],
-        "former": _removed_workers(window, found, profiles, principal),
+        "removed_workers": _removed_workers(window, found, profiles, principal),
     }
 
 
@@ -225,7 +227,7 @@ def _removed_workers(
     ]
 
 
-def _direct(name: str, service: Service) -> dict[str, Any]:
+def _gateway_requests(name: str, service: Service) -> dict[str, Any]:
     """Count requests for the worker by its own name since the server started."""
     counts = service.metrics.requests_by_status(name)
     requests = sum(counts.values())

@@ -137,7 +137,7 @@ class RequestHandler:
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
             if unknown or request.extra:
-                self._request = request = self._settle_extra(request, target, unknown)
+                self._request = request = self._filter_extra(request, target, unknown)
             self._request = request = self._with_idempotency_key(request, target, body)
             self._sends_trace = self._wants_trace(request, target)
             tokens = estimate_input_tokens(
@@ -201,7 +201,7 @@ class RequestHandler:
         if service.traces is not None:
             service.traces.record_cost(target, cost)
 
-    def _settle_extra(
+    def _filter_extra(
         self, request: ApiRequest, target: ModelTarget, unknown: list[UnknownKey]
     ) -> ApiRequest:
         """Keep the extra fields that a single worker gets; name ignored keys in a header, or refuse

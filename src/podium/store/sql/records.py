@@ -332,7 +332,7 @@ class ChatStore:
                 raise _not_found(id_)
 
     async def delete_before(self, moment: str) -> None:
-        """Delete conversations that nobody has continued since the moment."""
+        """Delete conversations not continued since the moment."""
         async with self._transaction() as connection:
             await connection.execute(delete(CHATS).where(CHATS.c.updated_at < moment))
 

@@ -48,7 +48,7 @@ export async function show(root, { query, signal, navigate }) {
     before = now;
     replace(lead, ...leadWords(page));
     replace(small, smallness(page.workers));
-    refresh(content, overview(page.workers), page.workers.map((/** @type {any} */ each) => workerCard(each, () => load())), former(page.former));
+    refresh(content, overview(page.workers), page.workers.map((/** @type {any} */ each) => workerCard(each, () => load())), removedWorkers(page.removed_workers));
   }
 
   const choice = /** @type {HTMLSelectElement} */ (
@@ -97,8 +97,8 @@ function windowWords(days) {
 function leadWords({ window, key, workers }) {
   const many = window.runs === 1 ? '1 run' : `${countText(window.runs)} runs`;
   const whose = key === null ? '' : ` asked with the key ${key}`;
-  const cut = window.is_whole ? '' : ', the newest; there are more';
-  const broken = window.left_out ? ` ${window.left_out} could not be read.` : '';
+  const cut = window.is_complete ? '' : ', the newest; there are more';
+  const broken = window.unreadable_runs ? ` ${window.unreadable_runs} could not be read.` : '';
   return [
     `${workers.length === 1 ? 'One model' : `${workers.length} models`}. Figures are those of `,
     `${many} on record${whose} since `,
@@ -188,11 +188,11 @@ function callsInWords(calls) {
 }
 
 /** @param {any[]} gone */
-function former(gone) {
+function removedWorkers(gone) {
   if (gone.length === 0) return null;
   return h(
     'section',
-    { class: 'former' },
+    { class: 'removed-workers' },
     h('h2', {}, 'No longer in the pool'),
     h(
       'ul',

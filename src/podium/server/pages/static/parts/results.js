@@ -290,7 +290,7 @@ async function whole({ evaluation, strategy }, { task, repeat }, signal) {
   const { run, details } = await get(address, { signal });
   const load = async (/** @type {number} */ round, /** @type {number} */ index, nested = run.run_id) =>
     details.find(
-      (/** @type {any} */ step) => step.of === nested && step.round === round && step.index === index,
+      (/** @type {any} */ step) => step.run_id === nested && step.round === round && step.index === index,
     );
   const trace = fromRecord(run);
   return h(

@@ -13,7 +13,7 @@ import { scoped } from './scoped.js';
 async function retryRun({ run_id: run, tier, question }, from) {
   let id = '';
   const model = TIERS[/** @type {'mini'} */ (tier)];
-  const body = { model, input: question || ' ', background: true, podium: { retry: { run, ...from } } };
+  const body = { model, input: question || ' ', background: true, podium: { rerun: { run, ...from } } };
   await post('/v1/responses', body, {
     onHeaders: (headers) => {
       id = headers.get('X-Podium-Run') ?? '';

@@ -54,7 +54,7 @@ function monthCard(day, page) {
 }
 
 /** @param {any} saved */
-function savedCard({ worker, runs, cost_usd: cost, alone_usd: alone, left_out: missing, is_whole: whole }) {
+function savedCard({ worker, runs, cost_usd: cost, single_worker_usd: alone, skipped_runs: missing, is_complete: whole }) {
   const difference = alone - cost;
   const share = alone > 0 ? ` (${percentText(Math.abs(difference) / alone)})` : '';
   const words =

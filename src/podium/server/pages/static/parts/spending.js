@@ -210,7 +210,7 @@ function* notes(page) {
       : `This is what was spent with the key ${page.key}.`,
   );
   if (page.by === 'worker') {
-    const { counted, is_whole: whole, left_out: broken } = page.runs;
+    const { counted, is_complete: whole, unreadable_runs: broken } = page.runs;
     words.push(
       'Only runs name their workers: spending of runs that were not stored, or were deleted, has ' +
         'its own line.',

@@ -158,7 +158,7 @@ function lately({ health: state }) {
 
 /** @param {any} worker */
 function facts(worker) {
-  const { limits, direct } = worker;
+  const { limits, gateway_requests: gateway } = worker;
   return [
     ['Context window', tokens(limits.context_window)],
     ['Longest reply', tokens(limits.max_output_tokens)],
@@ -166,9 +166,9 @@ function facts(worker) {
     ['Can', worker.capabilities.join(', ').replaceAll('_', ' ') || 'text'],
     worker.fallback && ['Falls back to', worker.fallback],
     worker.planning > 0 && ['Of its calls, planning', count(worker.planning)],
-    direct?.requests > 0 && [
+    gateway?.requests > 0 && [
       h('span', { title: 'since the server started; that leaves no run' }, 'Asked by its name'),
-      [count(direct.requests), direct.failed > 0 && `, ${countText(direct.failed)} failed`],
+      [count(gateway.requests), gateway.failed > 0 && `, ${countText(gateway.failed)} failed`],
     ],
   ].filter(Boolean);
 }
