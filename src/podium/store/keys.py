@@ -235,7 +235,7 @@ def remainder(caps: Iterable[tuple[Allowance, Amount]], taken: Amount) -> Allowa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCharges:
-    """What a key was charged today, this month and in total, and the time of its last use, in
+    """The amounts charged to a key today, this month and in total, and the time of its last use, in
     seconds since 1970."""
 
     day: Amount = ZERO
@@ -291,7 +291,7 @@ class ReservationResult:
 
 @dataclass(frozen=True, slots=True)
 class RunCharge:
-    """What a run has used so far, charged on the day of `usage`. Its request is counted apart."""
+    """The usage of a run so far, charged on the day of `usage`. Its request is counted apart."""
 
     run_id: str
     usage: KeyUsage

@@ -474,7 +474,7 @@ def _assumed_usage(row: Row[Any], day: str) -> KeyUsage:
 
 
 def _held(row: ReservationRow) -> Amount:
-    """What a reservation holds before it grows: its grant, or what it used if that is more."""
+    """Return the larger of a reservation's grant and its use: what it holds before it grows."""
     return larger_of(row.granted, row.used)
 
 
@@ -491,7 +491,7 @@ def _refuse(row: ReservationRow) -> ReservationRow:
 
 
 class _RemainingQuota:
-    """What the caps of a key leave, while reservations are granted one after another."""
+    """The rest of a key's caps, while reservations are granted one after another."""
 
     def __init__(self, rules: Rules, state: RowMapping, asking: Iterable[ReservationRow]) -> None:
         self.charges = _key_charges(state)

@@ -55,7 +55,7 @@ PAGE: Final = 1_000
 """Audit entries read at once."""
 
 IDEMPOTENCY_HOURS: Final = 24
-"""How long an idempotency key names its run."""
+"""The time for which an idempotency key names its run."""
 
 
 class AuditLog:
