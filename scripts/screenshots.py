@@ -218,7 +218,7 @@ async def main(names: list[str]) -> None:
     trials = str(ROOT / "results" / "trials")
     with TemporaryDirectory() as directory:
         async with (
-            site_over(Path(directory), pool(), conductor=ByHand(), learning=(trials,)) as site,
+            site_over(Path(directory), pool(), conductor=ByHand(), training_dirs=(trials,)) as site,
             launched() as browser,
         ):
             run_id = await prepare(site)

@@ -52,7 +52,7 @@ def test_a_training_that_was_killed_continues_to_the_same_weights_and_leaves_not
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # more threads add in another order
-    settings = ("sft.steps=60", "run.keep=1", "run.save_every=10")
+    settings = ("sft.steps=60", "run.max_checkpoints=1", "run.save_every=10")
     whole = tiny_recipe(LESSONS, base, tmp_path / "whole", *settings)
     said = [part for setting in settings for part in ("--set", setting)]
     assert podium("train", "sft", tmp_path / "whole" / "recipe.toml", *said).code == 0
@@ -81,7 +81,7 @@ OUR_LINES = ("step ", "on 8 questions: ", "warning: ")
 def test_ctrl_c_prints_only_how_to_resume(
     base: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    settings = ("grpo.steps=1000", "run.eval_tasks=8", "run.keep=1")
+    settings = ("grpo.steps=1000", "run.eval_tasks=8", "run.max_checkpoints=1")
     recipe = tiny_recipe(REWARD, base, tmp_path, *settings)
     said = [part for setting in settings for part in ("--set", setting)]
     process = start("train", "grpo", tmp_path / "recipe.toml", *said)

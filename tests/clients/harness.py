@@ -33,7 +33,7 @@ attempts = 2
 first_wait = 0.01
 
 [breaker]
-on = false
+enabled = false
 
 [[worker]]
 name = "alpha"

@@ -29,7 +29,7 @@ from podium.engine.runner import Runner
 from support.stage import Actor
 
 ASK = Request((user("hello"),))
-POLICY = BreakerPolicy(failures=3, share=0.5, window=10, cooldown_seconds=5.0)
+POLICY = BreakerPolicy(failures=3, failure_rate=0.5, window=10, cooldown_seconds=5.0)
 
 
 @dataclass
@@ -127,7 +127,7 @@ def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> No
     fail(some, 50, error)
     some.failed("w", asyncio.CancelledError(), is_probe=False)
     assert some.state("w") == "closed"
-    assert not some.failing
+    assert not some.breakers_by_worker
 
 
 def test_a_success_in_between_breaks_the_row_and_calls_that_go_well_are_forgotten() -> None:
@@ -138,7 +138,7 @@ def test_a_success_in_between_breaks_the_row_and_calls_that_go_well_are_forgotte
     assert some.state("w") == "closed"
     for _ in range(10):
         some.succeeded("w", is_probe=False)
-    assert not some.failing, "a worker that does well costs nothing"
+    assert not some.breakers_by_worker, "a worker that does well costs nothing"
 
 
 def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() -> None:
@@ -249,7 +249,7 @@ async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_a
     worker.behaviour = lambda request: "well again"
     time.now = 5.0
     assert [await outcome(call_policy, worker) for _ in range(2)] == ["well again"] * 2
-    assert not call_policy.breakers.failing
+    assert not call_policy.breakers.breakers_by_worker
 
 
 async def test_of_many_calls_at_once_one_tries() -> None:
@@ -337,7 +337,7 @@ async def test_without_a_policy_there_are_no_breakers() -> None:
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(30):
         assert await outcome(call_policy, worker) == "Unavailable"
-    assert not call_policy.breakers.failing
+    assert not call_policy.breakers.breakers_by_worker
 
 
 async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> None:

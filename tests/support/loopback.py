@@ -183,7 +183,7 @@ class Runtime:
             ModelConductor(self.planner, structured="lists"),
             options=Options(),
             retry=RetryPolicy(attempts=2, first_wait=0.0),
-            breaker=BreakerPolicy(on=False),  # what one test has fail, the next one may ask for
+            breaker=BreakerPolicy(enabled=False),  # a test may call what another one has fail
             store=buffered,
         )
         stack.push_async_callback(podium.close)

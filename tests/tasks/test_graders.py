@@ -177,7 +177,7 @@ async def test_a_checked_program_is_no_script_and_may_name_what_a_script_may() -
         "class Solution:\n  def double(self, x): return x + x\n"
         "if __name__ == '__main__': double(int(input()))"
     )
-    assert await is_right(program, "code", **CHECK, before="import math")
+    assert await is_right(program, "code", **CHECK, prelude="import math")
 
 
 async def test_a_program_that_fails_after_the_right_output_is_wrong() -> None:
@@ -223,7 +223,7 @@ def test_a_program_without_a_fence_is_left_alone() -> None:
         ("code", "", {"tests": [{"input": "1", "output": "a"}], "function": "f"}, "JSON"),
         ("code", "", {**ECHO, "check": "assert True"}, "`tests`, or a `check`"),
         ("code", "", {"check": "assert", "function": "f"}, "leave `function` out"),
-        ("code", "", {**ECHO, "before": "x = 1"}, "go with a `check`, not with `tests`"),
+        ("code", "", {**ECHO, "prelude": "x = 1"}, "go with a `check`, not with `tests`"),
         ("code", "", {"check": "assert ("}, "not valid Python"),
     ],
 )

@@ -29,7 +29,7 @@ ANSWERS = GRPO.replace("[grpo]", "[answers]\n[grpo]")
 BEFORE = GRPO.replace(
     "[grpo]",
     '[answers]\nsubtasks = ["Read it out."]\n'
-    '[[answers.before]]\nworker = "one"\nsubtask = "Compute."\naccess = []\n[grpo]',
+    '[[answers.earlier_steps]]\nworker = "one"\nsubtask = "Compute."\naccess = []\n[grpo]',
 )
 
 

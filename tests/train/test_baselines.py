@@ -164,11 +164,11 @@ FOUND = Baselines(
 
 def test_a_step_is_held_against_the_best_worker_kind_by_kind() -> None:
     assert FOUND.best == "facts", "the first of equally good ones"
-    against = FOUND.references({"chain-2"}, max_tokens=160)
+    against = FOUND.for_step({"chain-2"}, max_tokens=160)
     assert against.best_single == {"one": 0.75, "chain-2": 0.25}
     assert against.ceiling == {"one": 1.0, "chain-2": 0.8}
     assert (against.multi_step_kinds, against.max_tokens) == ({"chain-2"}, 160)
-    nothing = Baselines(0, {}).references(None, max_tokens=160)
+    nothing = Baselines(0, {}).for_step(None, max_tokens=160)
     assert (nothing.best_single, nothing.ceiling, nothing.multi_step_kinds) == (None, None, None)
 
 

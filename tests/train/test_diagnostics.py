@@ -67,7 +67,7 @@ def test_the_earlier_round_is_not_counted_again() -> None:
     assert seen.workers["bob"] == 1.0
 
 
-def test_regret_and_the_gap_to_the_ceiling_are_taken_from_the_references() -> None:
+def test_regret_and_the_gap_to_the_ceiling_are_taken_from_the_baselines() -> None:
     scores = rollouts([plan("ann"), plan("ann", right=False)])
     seen = diagnose(scores, StepBaselines(best_single={"sums": 0.2}, ceiling={"sums": 0.98}))
     assert seen.regret == pytest.approx(-0.3)
@@ -147,6 +147,6 @@ def test_later_rounds_tell_what_was_accepted_and_what_was_mended() -> None:
         plan("cid"),
     ]
     seen = diagnose([Rollout(0, score, 9, POOL) for score in scores])
-    assert seen.later == {"accepted_right": 0.75, "accepted_wrong": 0.5, "mended": 0.5}
+    assert seen.acceptance_rates == {"accepted_right": 0.75, "accepted_wrong": 0.5, "mended": 0.5}
     assert seen.as_metrics()["later/mended"] == 0.5
-    assert diagnose([Rollout(0, plan("ann"), 9, POOL)]).later == {}
+    assert diagnose([Rollout(0, plan("ann"), 9, POOL)]).acceptance_rates == {}

@@ -23,7 +23,7 @@ kind = "etudes"
 everyday_share = 0.25
 [pool]
 oracle = true
-drop = 0.5
+worker_dropout = 0.5
 [prompt]
 max_steps = 4
 mask_names = false

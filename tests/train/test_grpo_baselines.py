@@ -36,7 +36,7 @@ shapes = { chain-2 = 1 }
 everyday_share = 0.0
 [pool]
 oracle = true
-drop = 0.9
+worker_dropout = 0.9
 [prompt]
 length = "trained"
 access = "index"

@@ -52,8 +52,8 @@ def test_remote_scoring_trains_the_same_conductor(
         grpo.train(recipe)
     assert metrics(elsewhere) == metrics(alone)
     assert adapter_bytes(elsewhere) == adapter_bytes(alone)
-    references = [(one.output / "references.json").read_bytes() for one in (alone, elsewhere)]
-    assert references[0] == references[1]
+    baselines = [(one.output / "baselines.json").read_bytes() for one in (alone, elsewhere)]
+    assert baselines[0] == baselines[1]
     document = [json.loads((one.output / "summary.json").read_text()) for one in (alone, elsewhere)]
     assert document[0]["cache_misses"] == document[1]["cache_misses"] > 0
     assert document[0]["cache_hits"] == document[1]["cache_hits"]

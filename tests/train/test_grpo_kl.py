@@ -25,7 +25,7 @@ dtype = "float32"
 kind = "etudes"
 [pool]
 oracle = true
-drop = 0.9
+worker_dropout = 0.9
 [prompt]
 length = "trained"
 access = "index"

@@ -195,11 +195,13 @@ def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
 
 
 def test_room_is_needed_for_checkpoints_and_kept_replies(tmp_path: Path) -> None:
-    whole = disk_bytes(make_recipe(tmp_path, overrides=["run.keep=1", "run.cache_mb=0"]))
+    whole = disk_bytes(make_recipe(tmp_path, overrides=["run.max_checkpoints=1", "run.cache_mb=0"]))
     assert whole == 7_000_000_000 * 14 * 2
-    adapter = ["run.keep=1", "run.cache_mb=0", "model.lora={ rank = 8 }"]
+    adapter = ["run.max_checkpoints=1", "run.cache_mb=0", "model.lora={ rank = 8 }"]
     assert disk_bytes(make_recipe(tmp_path, overrides=adapter)) == whole * 8 // 400
-    with_cache = disk_bytes(make_recipe(tmp_path, overrides=["run.keep=1", "run.cache_mb=5"]))
+    with_cache = disk_bytes(
+        make_recipe(tmp_path, overrides=["run.max_checkpoints=1", "run.cache_mb=5"])
+    )
     assert with_cache == whole + 5_000_000
 
 
@@ -208,7 +210,7 @@ def test_a_model_on_this_machine_needs_room_for_what_its_files_hold(tmp_path: Pa
     base.mkdir()
     for part in ("model-1.safetensors", "model-2.safetensors"):
         (base / part).write_bytes(b"\0" * 1_000)
-    settings = [f"model.base={base}", "run.keep=1", "run.cache_mb=0"]
+    settings = [f"model.base={base}", "run.max_checkpoints=1", "run.cache_mb=0"]
     assert disk_bytes(make_recipe(tmp_path, overrides=settings)) == 1_000 * 14 * 2
 
 

@@ -247,7 +247,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (GRPO, ["data.mix.sources=['rlpr']"], 'data.mix has no effect with data.kind = "file"'),
         (GRPO, ["data.kind=suite"], 'data.file has no effect with data.kind = "suite"'),
         (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
-        (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
+        (GRPO, ["pool.worker_dropout=0.5"], "pool.worker_dropout has no effect with a pool file"),
         (
             GRPO,
             ["reward.replan_penalty=0.3"],
@@ -258,7 +258,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
             ["reward.accept_penalty=0.3"],
             "reward.accept_penalty has no effect without [recursion]",
         ),
-        (GRPO, ["pool.flaky=0.3"], "pool.flaky has no effect without [recursion]"),
+        (GRPO, ["pool.unsure_rate=0.3"], "pool.unsure_rate has no effect without [recursion]"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
         (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),

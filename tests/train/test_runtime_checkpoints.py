@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, StoreError
-from podium.train.training_log import DIRECTORY, STATE_FILE, explain_out_of_space, last_checkpoint
+from podium.train.training_log import CHECKPOINTS, STATE_FILE, explain_out_of_space, last_checkpoint
 
 
 def write(output: Path, name: str, state: str | None = "{}") -> None:
-    directory = output / DIRECTORY / name
+    directory = output / CHECKPOINTS / name
     directory.mkdir(parents=True)
     if state is not None:
         (directory / STATE_FILE).write_text(state, "utf-8")
@@ -52,11 +52,11 @@ def test_what_was_only_half_written_is_no_checkpoint(tmp_path: Path, state: str 
 )
 def test_a_full_disk_is_explained_for_every_writer(tmp_path: Path, error: Exception) -> None:
     nothing_yet = pytest.raises(StoreError, match="no room in .*no checkpoint is whole.*--resume")
-    with nothing_yet, explain_out_of_space(tmp_path, fewer="sft.batch"):
+    with nothing_yet, explain_out_of_space(tmp_path, memory_keys="sft.batch"):
         raise error
     write(tmp_path, "checkpoint-20")
     something = pytest.raises(StoreError, match="the checkpoint of step 20 is whole")
-    with something as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):
+    with something as raised, explain_out_of_space(tmp_path, memory_keys="sft.batch"):
         raise error
     assert raised.value.__cause__ is error
 
@@ -65,7 +65,7 @@ def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
     for error in (OSError(errno.EACCES, "no"), RuntimeError("CUDA error"), ValueError("x")):
         with (
             pytest.raises(type(error)) as raised,
-            explain_out_of_space(tmp_path, fewer="sft.batch"),
+            explain_out_of_space(tmp_path, memory_keys="sft.batch"),
         ):
             raise error
         assert raised.value is error
@@ -76,7 +76,7 @@ def test_a_card_without_memory_is_explained(tmp_path: Path) -> None:
     result = pytest.raises(
         ConfigError, match="card is full, and the checkpoint of step 20 is whole"
     )
-    with result as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):
+    with result as raised, explain_out_of_space(tmp_path, memory_keys="sft.batch"):
         raise RuntimeError("CUDA out of memory. Tried to allocate 96.00 MiB. GPU 0 has a total of")
     assert "(CUDA out of memory); end what" in str(raised.value)
     assert str(raised.value).endswith("with less at a time: sft.batch")

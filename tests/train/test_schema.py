@@ -31,7 +31,7 @@ CALLED = {
 }
 """What a table is called beside its own name where it is read."""
 
-BY_METHOD = {"share": "later"}
+BY_METHOD = {"share": "second_round_count"}
 """Keys that a method of their own table reads."""
 
 

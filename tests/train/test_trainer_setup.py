@@ -20,7 +20,12 @@ def test_a_trainer_gets_optimiser_checkpoints_and_metrics_path(
     tmp_path: Path,
 ) -> None:
     values = ["grpo.learning_rate=0.002", "grpo.warmup_ratio=0.25", "grpo.steps=12"]
-    kept = ["run.save_every=3", "run.keep=2", "run.seed=5", 'run.log=["jsonl", "tensorboard"]']
+    kept = [
+        "run.save_every=3",
+        "run.max_checkpoints=2",
+        "run.seed=5",
+        'run.log=["jsonl", "tensorboard"]',
+    ]
     recipe = make_recipe(tmp_path, overrides=[*values, *kept])
     arguments = grpo_config(recipe)
     assert (arguments.learning_rate, arguments.max_steps, arguments.warmup_steps) == (0.002, 12, 3)

@@ -150,7 +150,9 @@ async def test_a_worker_of_a_pool_file_is_asked_as_the_recipe_says(
 
 async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: Path) -> None:
     """A kept reply must not make a worker forgetful for good, nor reliable."""
-    always = make_recipe(tmp_path, ORACLE, ["pool.flaky=1.0", "data.etudes.later_round_share=0.5"])
+    always = make_recipe(
+        tmp_path, ORACLE, ["pool.unsure_rate=1.0", "data.etudes.later_round_share=0.5"]
+    )
     async with on_stage(always) as cast:
         assert cast.cache is not None
         assert {(await worker.reply(ask("hello"))).text for worker in cast.flaky_workers} == {

@@ -131,9 +131,9 @@ def _settings(
         accepted_share=data.accepted_share,
         true_clauses=data.true_clauses,
         true_access=data.true_access,
-        drop=pool.drop,
+        drop=pool.worker_dropout,
         keep_needed=pool.keep_needed,
-        flaky_share=pool.flaky or FLAKY,
+        flaky_share=pool.unsure_rate or FLAKY,
         flaky_seed=recipe.run.seed,
     )
     return replace(settings, roles=tuple(roles)) if roles else settings
@@ -220,7 +220,7 @@ def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:
     """Return the études that progress is measured by and, for plans, everyday questions; no more
     of these than there are études."""
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
-    drop = recipe.pool.drop
+    drop = recipe.pool.worker_dropout
     etudes = [
         _tested(recipe, etude, etude.question, rng, etude.families, drop)
         for etude in held_out_etudes(recipe)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from podium.conductors.evolved_turns import Description
 from podium.core.errors import ConfigError, install_command
 from podium.train.schema import Method
-from podium.train.training_log import ANEW
+from podium.train.training_log import RESTART_HINT
 from podium_lab.evolution.coordinator import read_floats
 
 FILE: Final = "directions.npy"
@@ -107,15 +107,15 @@ class SearchSpace:
 def read_space(described: Description, count: int, directory: Path) -> SearchSpace:
     """Read the kept directions."""
     path = directory / FILE
-    found = read_floats(path, ANEW)
+    found = read_floats(path, RESTART_HINT)
     expected = (count, described.width)
     if found.shape != expected:
         raise ConfigError(
             f"{path}: expected an array of the shape {expected}, as evolve.directions = {count} "
-            f"over {described.base} has it, and this one's is {found.shape}; {ANEW}"
+            f"over {described.base} has it, and this one's is {found.shape}; {RESTART_HINT}"
         )
     if not np.isfinite(found).all():
-        raise ConfigError(f"{path}: some numbers are infinite or none at all; {ANEW}")
+        raise ConfigError(f"{path}: some numbers are infinite or none at all; {RESTART_HINT}")
     return SearchSpace(described, found.astype(np.float64))
 
 

@@ -31,8 +31,8 @@ from podium.train.exercises import exercises, held_out_exercises
 from podium.train.recipe import Recipe
 from podium.train.schema import EvolveTable
 from podium.train.training_log import (
-    ANEW,
-    DIRECTORY,
+    CHECKPOINTS,
+    RESTART_HINT,
     STATE_FILE,
     Checkpoint,
     TrainingLog,
@@ -67,7 +67,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Evolve the recipe's coordinator, from the beginning or from its last checkpoint."""
     begun = last_checkpoint(recipe.output) if resume else None
     with (
-        explain_out_of_space(recipe.output, fewer="evolve.questions or evolve.population"),
+        explain_out_of_space(recipe.output, memory_keys="evolve.questions or evolve.population"),
         TrainingLog(recipe, after=begun.step if begun else 0) as training_log,
     ):
         asyncio.run(_train(recipe, training_log, begun))
@@ -192,7 +192,7 @@ class _Evolution:
         if changed := [name for name in names if getattr(before, name) != getattr(now, name)]:
             raise ConfigError(
                 f"{begun.path}: its coordinator has other {' and '.join(changed)} than the recipe "
-                f"comes to now; put back what was changed, or {ANEW}"
+                f"comes to now; put back what was changed, or {RESTART_HINT}"
             )
         for rewards in kept_rewards(begun, self._population):
             self._search.ask()
@@ -200,7 +200,7 @@ class _Evolution:
         if not np.allclose(was.parameters, self.coordinator.parameters, rtol=1e-3, atol=1e-6):
             raise ConfigError(
                 f"{begun.path}: the search comes to other parameters now than it had come to then; "
-                f"install the versions of cmaes and numpy that it began with, or {ANEW}"
+                f"install the versions of cmaes and numpy that it began with, or {RESTART_HINT}"
             )
 
     async def run(self, tasks: Sequence[Task]) -> bool:
@@ -250,20 +250,20 @@ class _Evolution:
 
     def _keep(self) -> None:
         """Write the checkpoint of the step, and delete the oldest."""
-        checkpoints = self._recipe.output / DIRECTORY
+        checkpoints = self._recipe.output / CHECKPOINTS
         with replace_directory(checkpoints / f"checkpoint-{self.step}") as draft:
             self.coordinator.save(draft / COORDINATOR)
             self._space.save(draft)
             state = {"step": self.step, "rewards": self._rewards}
             write_atomically(draft / STATE_FILE, json.dumps(state) + "\n")
-        too_old = self.step - self._recipe.run.keep
+        too_old = self.step - self._recipe.run.max_checkpoints
         shutil.rmtree(checkpoints / f"checkpoint-{too_old}", ignore_errors=True)
 
 
 def kept_rewards(begun: Checkpoint, population: int) -> list[list[float]]:
     """Read the rewards of every candidate of every step; an error says what is damaged."""
     path = begun.path / STATE_FILE
-    remedy = f"remove {begun.path} to go on from the checkpoint before it, or {ANEW}"
+    remedy = f"remove {begun.path} to go on from the checkpoint before it, or {RESTART_HINT}"
     state = read_json(path, remedy)
     try:
         found = np.array(state["rewards"], np.float64)

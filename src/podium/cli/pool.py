@@ -163,11 +163,11 @@ async def connect_worker(settings: WorkerSettings, http: Http) -> AsyncIterator[
 
 
 def _breaker_line(policy: BreakerPolicy) -> str:
-    if not policy.on:
+    if not policy.enabled:
         return "circuit breaker: off; a worker is called however often it fails"
     return (
         f"circuit breaker: opens for {format_seconds(policy.cooldown_seconds)} or more after "
-        f"{pluralize(policy.failures, 'failure')} in a row, or when {policy.share:.0%} of "
+        f"{pluralize(policy.failures, 'failure')} in a row, or when {policy.failure_rate:.0%} of "
         f"{policy.window} calls have failed"
     )
 

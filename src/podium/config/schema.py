@@ -270,9 +270,9 @@ class RetryTable(Table):
 class BreakerTable(Table):
     """When a failing worker is left alone for a while, and its `fallback` called at once."""
 
-    on: bool = Field(default=True, description="`false`: every worker is called, always")
+    enabled: bool = Field(default=True, description="`false`: every worker is called, always")
     failures: Count = Field(default=8, description="so many failures in a row are too many")
-    share: Annotated[float, Field(gt=0, le=1)] = Field(
+    failure_rate: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.5, description="and so is this share of its last `window` calls"
     )
     window: Count = Field(default=50, description="how many calls are looked back on")
@@ -325,7 +325,7 @@ class ServerSettings(Table):
     )
     workers: Count = Field(default=1, description="server processes on the same port")
     keys: bool = Field(default=False, description="require an API key; `podium keys` creates them")
-    hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+    allowed_hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),
         description="names that this server has elsewhere, as behind a proxy: only needed without "
         "API keys",
@@ -383,7 +383,7 @@ class ServerSettings(Table):
         description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
         "says",
     )
-    learning: Annotated[tuple[Name, ...] | None, Field(strict=False)] = Field(
+    training_dirs: Annotated[tuple[Name, ...] | None, Field(strict=False)] = Field(
         default=None,
         description=(
             "directories of trainings and evaluations for the page Learning, relative to this "
@@ -403,10 +403,10 @@ class ServerSettings(Table):
         return origins
 
     def with_absolute_paths(self, directory: Path) -> ServerSettings:
-        if self.learning is None:
+        if self.training_dirs is None:
             return self
-        learning = tuple(absolute_path(path, directory) for path in self.learning)
-        return self.model_copy(update={"learning": learning})
+        paths = tuple(absolute_path(path, directory) for path in self.training_dirs)
+        return self.model_copy(update={"training_dirs": paths})
 
 
 class McpTable(Table):

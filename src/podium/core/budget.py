@@ -204,9 +204,9 @@ class Ledger:
         self._waiting: list[asyncio.Future[None]] = []
 
     def reserve(
-        self, profile: WorkerProfile, request: Request, divisor: int = 1
+        self, profile: WorkerProfile, request: Request, budget_parts: int = 1
     ) -> CallReservation | None:
-        """Reserve one call, with output capped at one of `divisor` parts of what is left.
+        """Reserve one call, with output capped at one part in `budget_parts` of what is left.
 
         None if calls in flight must be settled first: await `wait_for_change` and try again. Raises
         `BudgetExhausted`.
@@ -220,7 +220,7 @@ class Ledger:
         if budget.tokens is None and budget.usd is None and account is None:
             self._calls += 1
             return _UNCAPPED
-        reservation = self._affordable(profile, request, divisor)
+        reservation = self._affordable(profile, request, budget_parts)
         if reservation is None:
             return None
         self._calls += 1
@@ -256,7 +256,7 @@ class Ledger:
         reservation: CallReservation | None,
         profile: WorkerProfile,
         request: Request,
-        divisor: int = 1,
+        budget_parts: int = 1,
     ) -> CallReservation:
         """Return the reservation once it is confirmed, reserving again as long as it takes."""
         while True:
@@ -264,7 +264,7 @@ class Ledger:
                 await self.wait_for_change()
             elif await self.confirm(reservation):
                 return reservation
-            reservation = self.reserve(profile, request, divisor)
+            reservation = self.reserve(profile, request, budget_parts)
 
     async def confirm(self, reservation: CallReservation) -> bool:
         """True if the account confirms the reservation; otherwise it is released."""
@@ -333,7 +333,7 @@ class Ledger:
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
     def _affordable(
-        self, profile: WorkerProfile, request: Request, divisor: int
+        self, profile: WorkerProfile, request: Request, budget_parts: int
     ) -> CallReservation | None:
         """Return the largest reservation that fits; None if calls in flight may free enough."""
         budget, account = self.budget, self._account
@@ -344,7 +344,9 @@ class Ledger:
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         least = min(wanted, MIN_OUTPUT_TOKENS) * request.copies
         wanted *= request.copies
-        outputs, missing = _affordable_output(self._left, price, inputs, wanted, least, divisor)
+        outputs, missing = _affordable_output(
+            self._left, price, inputs, wanted, least, budget_parts
+        )
         if missing:
             if self._reservations:
                 return None
@@ -352,7 +354,7 @@ class Ledger:
             raise (account and account.exhausted(missing, limit)) or BudgetExhausted(missing, limit)
         if account is not None:
             outputs, missing = _affordable_output(
-                account.left, price, inputs, outputs, min(least, outputs), divisor
+                account.left, price, inputs, outputs, min(least, outputs), budget_parts
             )
             if missing:
                 if account.has_calls_in_flight:
@@ -377,7 +379,7 @@ class Ledger:
 
 
 def _affordable_output(
-    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, divisor: int
+    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, budget_parts: int
 ) -> tuple[int, str]:
     """Return how much output is affordable, and the cap that leaves too little, if any."""
     outputs = wanted
@@ -385,14 +387,14 @@ def _affordable_output(
         tokens = left.tokens - inputs
         if tokens < least:
             return 0, "tokens"
-        outputs = min(outputs, max(tokens // divisor, least))
+        outputs = min(outputs, max(tokens // budget_parts, least))
     if left.usd is not None and price is not None:
         usd = left.usd - inputs * price.highest_input / 1_000_000
         if usd < least * price.highest_output / 1_000_000:
             return 0, "usd"
         if price.highest_output:
             affordable = int(usd * 1_000_000 / price.highest_output)
-            outputs = min(outputs, max(affordable // divisor, least))
+            outputs = min(outputs, max(affordable // budget_parts, least))
     return outputs, ""
 
 

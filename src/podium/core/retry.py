@@ -43,16 +43,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """When a failing worker is not called, and for how long; never, if not `on`.
+    """When a failing worker is not called, and for how long; never, if not `enabled`.
 
-    The circuit opens after `failures` in a row, or when a `share` of the last `window` calls
-    failed. It stays open for `cooldown_seconds`, doubled after each failed probe, up to
+    The circuit opens after `failures` in a row, or at a `failure_rate` over the last `window`
+    calls. It stays open for `cooldown_seconds`, doubled after each failed probe, up to
     `max_cooldown_seconds`. A wait that the provider asks for is honoured up to the same.
     """
 
-    on: bool = True
+    enabled: bool = True
     failures: int = 8
-    share: float = 0.5
+    failure_rate: float = 0.5
     window: int = 50
     cooldown_seconds: float = 5.0
     max_cooldown_seconds: float = 120.0

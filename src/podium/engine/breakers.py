@@ -115,58 +115,58 @@ class Breaker:
         policy, recent = self._policy, self._recent
         if self._streak >= policy.failures:
             return True
-        return len(recent) == policy.window and sum(recent) >= policy.share * policy.window
+        return len(recent) == policy.window and sum(recent) >= policy.failure_rate * policy.window
 
 
 class Breakers:
-    """The circuit breakers of a process; only workers in `failing` have one.
+    """The circuit breakers of a process; only workers in `breakers_by_worker` have one.
 
     `openings` counts openings by worker; `on_opening` is called with the worker and its error.
     """
 
     def __init__(self, policy: BreakerPolicy | None, clock: Clock) -> None:
-        self.policy = policy if policy is not None and policy.on else None
+        self.policy = policy if policy is not None and policy.enabled else None
         self.openings: Counter[str] = Counter()
         self.on_opening: Callable[[str, WorkerError], None] | None = None
         self._clock = clock
-        self.failing: dict[str, Breaker] = {}
+        self.breakers_by_worker: dict[str, Breaker] = {}
 
     def state(self, worker: str) -> State:
-        breaker = self.failing.get(worker)
+        breaker = self.breakers_by_worker.get(worker)
         return "closed" if breaker is None else breaker.state(self._clock())
 
     def refusal(self, worker: str) -> CircuitOpen | None:
         """Return the error for a caller of that worker, or None if it may be called."""
-        breaker = self.failing.get(worker)
+        breaker = self.breakers_by_worker.get(worker)
         return None if breaker is None else breaker.refusal(self._clock())
 
     def enter(self, worker: str) -> bool:
         """Register a call; True if it is a probe."""
-        breaker = self.failing.get(worker)
+        breaker = self.breakers_by_worker.get(worker)
         return breaker is not None and breaker.enter(self._clock())
 
     def succeeded(self, worker: str, *, is_probe: bool) -> None:
-        breaker = self.failing.get(worker)
+        breaker = self.breakers_by_worker.get(worker)
         if breaker is not None:
             breaker.succeeded(is_probe=is_probe)
             if breaker.is_healthy:
-                del self.failing[worker]
+                del self.breakers_by_worker[worker]
 
     def failed(self, worker: str, error: BaseException, *, is_probe: bool) -> None:
         """Record a failed call; errors that are not the worker's fault do not count."""
         if self.policy is None:
             return
         if not isinstance(error, WorkerError):
-            breaker = self.failing.get(worker)
+            breaker = self.breakers_by_worker.get(worker)
             if is_probe and breaker is not None:
                 breaker.leave(self._clock())
         elif isinstance(error, RequestRefused):
             if is_probe:
                 self.succeeded(worker, is_probe=True)
         else:
-            breaker = self.failing.get(worker)
+            breaker = self.breakers_by_worker.get(worker)
             if breaker is None:
-                breaker = self.failing[worker] = Breaker(worker, self.policy)
+                breaker = self.breakers_by_worker[worker] = Breaker(worker, self.policy)
             if breaker.failed(error, self._clock(), is_probe=is_probe):
                 self.openings[worker] += 1
                 if self.on_opening is not None:

@@ -197,7 +197,7 @@ class CallPolicy:
     ) -> None:
         self.retry = retry or RetryPolicy()
         self.breakers = Breakers(breaker, clock)
-        self.failing = self.breakers.failing
+        self.breakers_by_worker = self.breakers.breakers_by_worker
         self.waits_for_circuits = True
         self.hedges = Hedges(hedges or {})
         self.clock = clock
@@ -230,10 +230,10 @@ class Calls:
     """The calls of one step or of one round's planning, recorded in `attempts`.
 
     Workers whose name or provider is in `excluded` are refused. The remaining budget is divided by
-    `divisor`: one part for this call, the others for steps still to come.
+    `budget_parts`: one part for this call, the others for steps still to come.
     """
 
-    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "divisor")
+    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "budget_parts")
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class Calls:
         self._started = started
         self._excluded = excluded
         self.attempts: list[Attempt] = []
-        self.divisor = 1
+        self.budget_parts = 1
 
     @property
     def seconds_left(self) -> float | None:
@@ -284,12 +284,12 @@ class Calls:
         attempt = 1
         while True:
             try:
-                if call_policy.failing:
+                if call_policy.breakers_by_worker:
                     self._check_breaker(worker)
-                reservation = self._ledger.reserve(worker.profile, request, self.divisor)
+                reservation = self._ledger.reserve(worker.profile, request, self.budget_parts)
                 if reservation is None or self._ledger.is_shared:
                     reservation = await self._ledger.wait_for_reservation(
-                        reservation, worker.profile, request, self.divisor
+                        reservation, worker.profile, request, self.budget_parts
                     )
                 if limiter.is_unlimited:
                     return await self._attempt(worker, request, reservation, on_delta)
@@ -311,10 +311,13 @@ class Calls:
         None if the budget does not allow it at once, or the worker's circuit is open.
         """
         call_policy = self._call_policy
-        if call_policy.failing and call_policy.breakers.refusal(worker.profile.name) is not None:
+        if (
+            call_policy.breakers_by_worker
+            and call_policy.breakers.refusal(worker.profile.name) is not None
+        ):
             return None
         try:
-            reservation = self._ledger.reserve(worker.profile, request, self.divisor)
+            reservation = self._ledger.reserve(worker.profile, request, self.budget_parts)
             if reservation is None:
                 return None
             if self._ledger.is_shared and not await self._ledger.confirm(reservation):
@@ -331,7 +334,7 @@ class Calls:
     ) -> float | None:
         """Return the seconds until the retry, or None to give up."""
         wait = self._call_policy.retry.wait_before(attempt, error)
-        if wait is None or not self._call_policy.failing:
+        if wait is None or not self._call_policy.breakers_by_worker:
             return wait
         refusal = self._call_policy.breakers.refusal(worker.profile.name)
         if refusal is None:
@@ -392,7 +395,9 @@ class Calls:
     ) -> Reply:
         """Make one attempt: call within the time limit, settle the reservation, record."""
         call_policy = self._call_policy
-        is_probe = self._enter_breaker(worker, reservation) if call_policy.failing else False
+        is_probe = (
+            self._enter_breaker(worker, reservation) if call_policy.breakers_by_worker else False
+        )
         began = call_policy.clock()
         task = call_policy.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
@@ -420,7 +425,7 @@ class Calls:
             raise fault from error
         call_policy.deadlines.stop(task)
         self._record(worker, reservation, reply.usage, began, None)
-        if call_policy.failing:
+        if call_policy.breakers_by_worker:
             call_policy.breakers.succeeded(worker.profile.name, is_probe=is_probe)
         return reply
 

@@ -114,7 +114,7 @@ class EarlyExecution:
             warnings += (f"{step.worker} was asked the question itself while it was planned",)
         return replace(round_, workflow=Workflow((step,)), warnings=warnings), speculation
 
-    async def settle(self, round_: Round) -> tuple[Round, Execution | None]:
+    async def resolve_plan(self, round_: Round) -> tuple[Round, Execution | None]:
         execution = self._execution
         if execution is not None and not execution.adopt(round_):
             self.cancel(NOT_IN_PLAN)

@@ -95,10 +95,10 @@ class Execution:
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = run.max_steps - 1
-        self.first_answering = run.max_steps
+        self.first_answer_step = run.max_steps
         """From here on, a step's reply may be the answer; this one holds the client's tools."""
         options = run.response_options
-        self.is_plain = (
+        self.sends_prompt_only = (
             (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
             and context.toolbox is None
             and not run.history
@@ -131,7 +131,7 @@ class Execution:
         """Take the steps of the plan that are not yet known, and those that were held."""
         known = len(self.steps)
         self.last = len(workflow.steps) - 1
-        self.first_answering = first_answering(workflow, round_)
+        self.first_answer_step = find_first_answer_step(workflow, round_)
         for step in workflow.steps[known:]:
             self._add(step)
         for index in self._held:
@@ -171,7 +171,7 @@ class Execution:
         workflow, begun = round_.workflow, tuple(self.steps)
         if workflow is None or workflow.steps[: len(begun)] != begun:
             return False
-        if len(begun) > first_answering(workflow, round_):
+        if len(begun) > find_first_answer_step(workflow, round_):
             return False
         self._take(workflow, round_)
         return True
@@ -299,7 +299,7 @@ async def _wait_for(task: asyncio.Task[None]) -> None:
     await task
 
 
-def first_answering(workflow: Workflow, round_: Round) -> int:
+def find_first_answer_step(workflow: Workflow, round_: Round) -> int:
     """Return the first step whose reply may be the answer; the number of steps if none may."""
     if round_.role not in ANSWERING:
         return len(workflow.steps)

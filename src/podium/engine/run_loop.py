@@ -59,7 +59,7 @@ from podium.engine.outcome import (
     waiting_answer,
 )
 
-PLANNING_DIVISOR: Final = 2
+PLANNING_PARTS: Final = 2
 """A plan may cost one part in so many of what is left: the rest is for its execution."""
 
 
@@ -199,7 +199,7 @@ class RunLoop:
         """Plan the next round; False if the conductor accepted the last answer instead."""
         context, run = self._context, self._run
         calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
-        calls.divisor = PLANNING_DIVISOR
+        calls.budget_parts = PLANNING_PARTS
         cancelled: tuple[StepRecord, ...] = ()
         if self._interrupted is not None:
             calls.attempts.extend(self._interrupted.planning)
@@ -223,7 +223,7 @@ class RunLoop:
         try:
             round_ = await plan_round(self._conductor, planning, calls)
             if early is not None:
-                round_, self._execution = await early.settle(round_)
+                round_, self._execution = await early.resolve_plan(round_)
         except BaseException as error:
             if early is not None:
                 cancelled += await early.stop("there is no plan")

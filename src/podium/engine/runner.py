@@ -121,7 +121,7 @@ class Options:
         )
 
 
-VERIFIER_DIVISOR: Final = 2
+VERIFIER_PARTS: Final = 2
 """A guardrail's verifier may cost one part in so many of what is left of the budget."""
 
 
@@ -436,7 +436,7 @@ class Runner:
 
         def verifier_calls() -> Calls:
             calls = Calls(self.call_policy, ledger, started, excluded)
-            calls.divisor = VERIFIER_DIVISOR
+            calls.budget_parts = VERIFIER_PARTS
             return calls
 
         return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)

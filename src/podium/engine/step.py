@@ -99,7 +99,7 @@ class StepRunner:
         self._context = context = execution.context
         self._inspector = execution.inspector
         self._index = index
-        self._is_final = index >= execution.first_answering
+        self._is_final = index >= execution.first_answer_step
         self._step = execution.steps[index]
         self._first_worker = self._step.worker
         self._prompt = ""
@@ -108,7 +108,7 @@ class StepRunner:
         self._checks: tuple[GuardrailCheck, ...] = ()
         self._turns = execution.run.trailing if self._is_final else ()
         self._stream: ReplyStream | None = None
-        if self._is_final and (execution.stream or not execution.is_plain):
+        if self._is_final and (execution.stream or not execution.sends_prompt_only):
             streams = execution.stream and index == execution.last  # a later one may replace it
             self._stream = ReplyStream(execution, index, streams=streams)
         self._first_repair: int | None = None
@@ -236,9 +236,9 @@ class StepRunner:
             if nested is None or not self._holds_answer:
                 return nested
             return await self._conclude(nested, name)
-        if not execution.is_plain:
+        if not execution.sends_prompt_only:
             self._begin_with(worker.profile)
-        self._calls.divisor = execution.last + 1 - len(execution.records)
+        self._calls.budget_parts = execution.last + 1 - len(execution.records)
         stream, inspector = self._stream, self._inspector
         tool_turns = 0
         while True:
@@ -266,7 +266,7 @@ class StepRunner:
                 refused = reply.finish == "refused"
                 what = "refused to answer" if refused else "returned an empty reply"
                 raise WorkerError(f"{name} {what}")
-            elif execution.is_plain or self._fits_schema(reply, name):
+            elif execution.sends_prompt_only or self._fits_schema(reply, name):
                 if stream is None and inspector is None:
                     return reply
                 return await self._conclude(reply, name)
@@ -362,7 +362,7 @@ class StepRunner:
 
     def _request(self, profile: WorkerProfile) -> Request:
         kept = self._stream.kept if self._stream is not None else ""
-        if self._execution.is_plain and not self._turns and not kept:
+        if self._execution.sends_prompt_only and not self._turns and not kept:
             return Request((user(self._prompt),))
         return request_for(
             profile,
@@ -376,7 +376,7 @@ class StepRunner:
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         options = self._run.response_options
-        is_main = self._index == self._execution.first_answering
+        is_main = self._index == self._execution.first_answer_step
         return tools_for(profile, options, self._context.toolbox, is_main=is_main)
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:

@@ -348,8 +348,8 @@ class ProgramTest:
 class CodeGrader:
     """A program that passes every test: one that reads standard input and writes to standard
     output or, where there is a `function`, one that defines it, alone or in a class `Solution`.
-    With a `check` instead of tests, one that the check passes; `before` is run first, for what a
-    program may leave out because the question had it, and `together` runs the check in the
+    With a `check` instead of tests, one that the check passes; `prelude` is run first, for what a
+    program may leave out because the question had it, and `in_process` runs the check in the
     program's own process, for what cannot be checked from another.
 
     As in LiveCodeBench, lines are compared without the space around them, and numbers by value
@@ -361,8 +361,8 @@ class CodeGrader:
     tests: tuple[ProgramTest, ...] = ()
     function: str | None = None
     check: str = ""
-    before: str = ""
-    together: bool = False
+    prelude: str = ""
+    in_process: bool = False
     limits: ProgramLimits = DEFAULT_LIMITS
     tagged: bool = False
 
@@ -371,8 +371,8 @@ class CodeGrader:
             raise ConfigError("the grader `code` needs at least one test in `tests`, or a `check`")
         if self.check and self.function is not None:
             raise ConfigError("a `check` calls what it needs by itself: leave `function` out")
-        if (self.before or self.together) and not self.check:
-            raise ConfigError("`before` and `together` go with a `check`, not with `tests`")
+        if (self.prelude or self.in_process) and not self.check:
+            raise ConfigError("`prelude` and `in_process` go with a `check`, not with `tests`")
         if self.check:
             _require_python(self.check)
         if self.function is not None:
@@ -395,7 +395,11 @@ class CodeGrader:
         if not self.check:
             return await self._problem_in_tests(program)
         outcome = await run_check(
-            program, self.check, before=self.before, together=self.together, limits=self.limits
+            program,
+            self.check,
+            prelude=self.prelude,
+            in_process=self.in_process,
+            limits=self.limits,
         )
         return outcome.problem
 

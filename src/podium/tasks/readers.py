@@ -120,7 +120,7 @@ def humaneval(row: DatasetRow, split: str) -> TaskRecord:
         grader="code",
         parameters={
             "check": f"{row.text('test')}\ncheck({name})\n",
-            "before": code,
+            "prelude": code,
             "limits": {**ASSERTIONS_LIMITS},
             "tagged": False,
         },
@@ -189,8 +189,8 @@ def bigcodebench(row: DatasetRow, split: str) -> TaskRecord:
         grader="code",
         parameters={
             "check": row.text("test"),
-            "before": f"{row.text('code_prompt').rstrip()}\n    pass\n",
-            "together": True,
+            "prelude": f"{row.text('code_prompt').rstrip()}\n    pass\n",
+            "in_process": True,
             "limits": {**BIGCODEBENCH_LIMITS},
             "tagged": split == "instruct",
         },

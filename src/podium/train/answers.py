@@ -1,6 +1,6 @@
 """Rollouts of a worker in training: its answers to tasks, graded and rewarded as plans are.
 
-With `answers.before` the worker is the last step of a workflow whose other steps are executed
+With `answers.earlier_steps` the worker is the last step of a workflow; its other steps are executed
 first, so that it learns from what it will read: a program's output, say. Its prompt is the one
 that the engine writes for that step.
 """
@@ -68,7 +68,7 @@ class AnswerRollouts(Rollouts):
 
     def fits(self, exercise: Exercise) -> bool:
         """Return whether the prompt is short enough, as far as it is known yet."""
-        return bool(self._answers.before) or super().fits(exercise)
+        return bool(self._answers.earlier_steps) or super().fits(exercise)
 
     def prompt_tokens(self, exercise: Exercise) -> list[int]:
         """Return what the worker reads."""
@@ -84,7 +84,7 @@ class AnswerRollouts(Rollouts):
 
     def _prepare(self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop) -> None:
         """Execute the earlier steps for the exercises that have not been asked before."""
-        if not self._answers.before:
+        if not self._answers.earlier_steps:
             return
         missing = {one.task.id: one.task for one in exercises if one.task.id not in self._asked}
 

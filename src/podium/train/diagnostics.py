@@ -5,7 +5,7 @@
 
 Baselines are the accuracy of each worker alone and of ideal plans. They are measured once before
 training, on the held-out questions (or on those that are trained on) with the same workers and
-graders. `references.json` keeps them for a resumed training.
+graders. `baselines.json` keeps them for a resumed training.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBaselines:
-    """References for a training step; None is unknown.
+    """Baselines of a training step; None is unknown.
 
     `best_single` is the accuracy of the best worker alone by kind, `ceiling` that of ideal plans.
     """
@@ -59,7 +59,7 @@ class StepBaselines:
     max_tokens: int | None = None
 
 
-NO_REFERENCES: Final = StepBaselines()
+NO_BASELINES: Final = StepBaselines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class StepDiagnostics:
 
     A dropped rollout counts neither as right nor as wrong. `steps` counts valid plans by length,
     0 for acceptances; `workers` are shares of the executed steps. `regret` is how much better the
-    best single worker is, `ceiling_gap` how much better ideal plans are. `later` has the shares of
-    right and wrong answers that were accepted, and of wrong ones that were mended.
+    best single worker is, `ceiling_gap` how much better ideal plans are. `acceptance_rates` are the
+    shares of right and wrong answers that were accepted, and of wrong ones that were mended.
     """
 
     rollouts: int
@@ -112,9 +112,9 @@ class StepDiagnostics:
     mean_tokens: float
     most_tokens: int
     at_the_limit: float | None
-    later: Mapping[str, float]
+    acceptance_rates: Mapping[str, float]
     samples: tuple[RolloutSample, ...] = ()
-    references: StepBaselines = NO_REFERENCES
+    baselines: StepBaselines = NO_BASELINES
 
     @property
     def largest_worker(self) -> tuple[str, float]:
@@ -135,7 +135,7 @@ class StepDiagnostics:
             "steps": {str(length): count / plans for length, count in self.steps.items()},
             "shape": self.shapes,
             "worker": self.workers,
-            "later": self.later,
+            "later": self.acceptance_rates,
         }
         metrics = {name: float(value) for name, value in known.items() if value is not None}
         for table, values in tables.items():
@@ -144,7 +144,7 @@ class StepDiagnostics:
 
 
 def diagnose(
-    rollouts: Sequence[Rollout], references: StepBaselines = NO_REFERENCES, *, samples: int = 2
+    rollouts: Sequence[Rollout], baselines: StepBaselines = NO_BASELINES, *, samples: int = 2
 ) -> StepDiagnostics:
     """Compute the metrics of these rollouts, with samples of the best and the worst."""
     if not rollouts:
@@ -155,7 +155,7 @@ def diagnose(
     workflows = [score.workflow for score in scores if score.workflow is not None]
     lengths = [rollout.tokens for rollout in rollouts]
     workers = _worker_shares(rollouts)
-    limit = references.max_tokens
+    limit = baselines.max_tokens
     by_kind: dict[str, list[float]] = {}
     for rollout in graded:
         by_kind.setdefault(rollout.kind, []).append(rollout.score.right)
@@ -174,14 +174,14 @@ def diagnose(
         shapes=shares(Counter(workflow.shape.value for workflow in workflows)),
         workers=workers,
         entropy_bits=entropy_bits(workers) if any(workers.values()) else None,
-        regret=_shortfall(graded, references.best_single),
-        ceiling_gap=_shortfall(graded, references.ceiling),
+        regret=_shortfall(graded, baselines.best_single),
+        ceiling_gap=_shortfall(graded, baselines.ceiling),
         mean_tokens=sum(lengths) / len(lengths),
         most_tokens=max(lengths),
         at_the_limit=_mean(length >= limit for length in lengths) if limit else None,
-        later=_later(graded),
+        acceptance_rates=_acceptance_rates(graded),
         samples=_samples(graded, samples),
-        references=references,
+        baselines=baselines,
     )
 
 
@@ -195,7 +195,7 @@ def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return there | shares(counts)
 
 
-def _later(graded: Sequence[Rollout]) -> dict[str, float]:
+def _acceptance_rates(graded: Sequence[Rollout]) -> dict[str, float]:
     right, wrong = (
         [rollout.score for rollout in graded if rollout.score.was_right is was_right]
         for was_right in (True, False)
@@ -323,7 +323,7 @@ def _worker_warnings(seen: StepDiagnostics) -> dict[str, str]:
 
 
 def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
-    known = seen.references.multi_step_kinds
+    known = seen.baselines.multi_step_kinds
     wrong = ", ".join(
         f"{kind or 'all tasks'} {accuracy:.2f}"
         for kind, accuracy in sorted(seen.accuracy_by_kind.items())
@@ -354,7 +354,7 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
     if seen.at_the_limit is not None and seen.at_the_limit >= MANY_AT_THE_LIMIT:
         found["length"] = (
             f"{seen.at_the_limit:.0%} of the texts were cut off at "
-            f"{seen.references.max_tokens} tokens and count as malformed; raise the limit if "
+            f"{seen.baselines.max_tokens} tokens and count as malformed; raise the limit if "
             f"plans need it, else the policy rambles"
         )
     elif seen.mean_tokens > least * GROWN_TO:
@@ -383,7 +383,7 @@ def _reward_warnings(seen: StepDiagnostics) -> dict[str, str]:
 
 # ---- baselines, measured before training
 
-BASELINES_FILE: Final = "references.json"
+BASELINES_FILE: Final = "baselines.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +410,7 @@ class Baselines:
         """The worker that is best alone, the first of those that are equally good."""
         return max(self.workers, key=lambda name: self.workers[name].overall, default="")
 
-    def references(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> StepBaselines:
+    def for_step(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> StepBaselines:
         """Return the baselines of a step, by kind: training may draw kinds in other shares."""
         best = self.workers.get(self.best)
         return StepBaselines(

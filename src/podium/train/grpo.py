@@ -86,7 +86,7 @@ T = TypeVar("T")
 CONDUCTOR: Final = "conductor"
 """The directory of the trained adapter, below the output."""
 
-FEWER: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
+MEMORY_KEYS: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
 """Keys that need less memory when they are lower."""
 
 ONE_SKILL: Final = frozenset({"one", EVERYDAY})
@@ -100,7 +100,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     wait_for_everyone()  # the main process has checked the output before anything is written
     torch.manual_seed(arguments.seed)
     with (
-        explain_out_of_space(recipe.output, fewer=FEWER),
+        explain_out_of_space(recipe.output, memory_keys=MEMORY_KEYS),
         nullcontext() if recipe.run.ray is None else ray_scorer(recipe) as cluster,
     ):
         _train(recipe, arguments, cluster, resume=resume)
@@ -187,8 +187,10 @@ class _GrpoRun(TrainerCallback):
         max_tokens = self._grpo.max_tokens
         if self._grpo.vllm is not None:
             arguments.generation_kwargs = {"stop_token_ids": list(policy.end_tokens)}
-        made = partial(SharedPromptTrainer, max_tokens=max_tokens) if max_tokens else GRPOTrainer
-        self._trainer = made(
+        trainer_class = (
+            partial(SharedPromptTrainer, max_tokens=max_tokens) if max_tokens else GRPOTrainer
+        )
+        self._trainer = trainer_class(
             model=policy.model,
             args=arguments,
             processing_class=policy.tokenizer,
@@ -216,7 +218,7 @@ class _GrpoRun(TrainerCallback):
 
     def _step_baselines(self, measured: Baselines) -> StepBaselines:
         kinds = {exercise.task.kind for exercise in self._held_out}
-        return measured.references(
+        return measured.for_step(
             kinds - ONE_SKILL if self._recipe.data.kind == "etudes" else None,
             self._grpo.max_completion_tokens,
         )
@@ -358,8 +360,8 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
             f"rollouts of a question: {problem}"
         )
     recursion = recipe.recursion
-    are_compared_by_us = recursion is not None and recursion.normalise_per_round
-    if are_compared_by_us and rows % grpo.rollouts:
+    computes_advantages = recursion is not None and recursion.normalise_per_round
+    if computes_advantages and rows % grpo.rollouts:
         raise ConfigError(
             f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
             f"one process; use at most {grpo.questions} of them"
@@ -381,7 +383,7 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
         beta=grpo.beta,
         entropy_coef=grpo.entropy,
         loss_type=grpo.loss_type,
-        scale_rewards="none" if are_compared_by_us else grpo.scale_rewards,
+        scale_rewards="none" if computes_advantages else grpo.scale_rewards,
         mask_truncated_completions=grpo.mask_truncated,
         num_iterations=grpo.num_iterations,
         gradient_checkpointing=recipe.model.gradient_checkpointing,

@@ -91,7 +91,7 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     workers = list(pool)
     calls = round((rollouts + measured) * recipe.estimate.steps)
     if recipe.answers is not None:
-        calls = (questions + measured) * len(recipe.answers.before)
+        calls = (questions + measured) * len(recipe.answers.earlier_steps)
     if needs_baselines(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
     return replace(
@@ -347,7 +347,7 @@ def disk_bytes(recipe: Recipe) -> int:
     if recipe.model.lora is not None:
         adapters = len(recipe.sft.adapters) if recipe.sft and recipe.sft.adapters else 1
         parameters *= min(1.0, ADAPTED_A_RANK * recipe.model.lora.rank) * adapters
-    checkpoints = parameters * BYTES_A_PARAMETER * (recipe.run.keep + 1)
+    checkpoints = parameters * BYTES_A_PARAMETER * (recipe.run.max_checkpoints + 1)
     return int(checkpoints) + kept
 
 

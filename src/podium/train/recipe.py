@@ -56,7 +56,7 @@ NOT_FOR_DESCRIPTIONS: Final = (
 """Keys without effect where pools are only described."""
 
 POOL_KEYS: Final = {"file": ("subset", "shuffle", "descriptions"), "adapters": ("base",)}
-ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
+ETUDE_POOL_KEYS: Final = ("worker_dropout", "keep_needed", "unsure_rate")
 """The keys of `[pool]` that go with each way of naming workers."""
 
 ETUDE_KEYS: Final = {
@@ -79,7 +79,7 @@ NOT_FOR_EVOLUTION: Final = (
     *("prompt", "reward", "recursion", "answers"),
     *("model.adapter", "model.adapters", "model.lora", "model.dtype"),
     "model.gradient_checkpointing",
-    *("pool.subset", "pool.shuffle", "pool.drop", "pool.keep_needed"),
+    *("pool.subset", "pool.shuffle", "pool.worker_dropout", "pool.keep_needed"),
     *("data.etudes.everyday_share", "data.etudes.later_round_share"),
     *("run.save_every", "run.eval_temperature", "run.baselines", "run.ray", "run.log"),
 )
@@ -260,7 +260,7 @@ class Recipe(Table):
         """Return what is wrong with that many rollouts of a question in one process."""
         assert self.grpo is not None
         recursion, explore = self.recursion, self.grpo.explore
-        second = recursion.later(rollouts) if recursion is not None else 0
+        second = recursion.second_round_count(rollouts) if recursion is not None else 0
         first = rollouts - second
         if recursion is not None and not 0 < second <= first:
             return (
@@ -389,7 +389,7 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if dataset not in teachers:
             yield f"data.etudes.{key}", f'with sft.dataset = "{dataset}"'
     if sft is not None:
-        unused = [*NOT_FOR_SFT, "pool.flaky"] if dataset == "plans" else [*NOT_FOR_SFT]
+        unused = [*NOT_FOR_SFT, "pool.unsure_rate"] if dataset == "plans" else [*NOT_FOR_SFT]
         if dataset != "templates":
             unused += NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED else ("prompt", "pool")
         yield from ((key, "with [sft]") for key in unused)
@@ -405,7 +405,7 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
             without = "without [recursion] or data.etudes.later_round_share"
             yield from (
                 (key, without)
-                for key in ("reward.replan_penalty", "reward.accept_penalty", "pool.flaky")
+                for key in ("reward.replan_penalty", "reward.accept_penalty", "pool.unsure_rate")
             )
     for other, keys in POOL_KEYS.items():
         if not getattr(recipe.pool, other):

@@ -54,7 +54,7 @@ MIN_DEVIATION: Final = 1e-4
 class SampledPlan:
     """One plan for one exercise: its prompt, its completion and its score.
 
-    `later` is the second round that went on from it; `is_followed` says that one may.
+    `second_round` is the plan that followed it; `is_followed` says that one may.
     """
 
     exercise: Exercise
@@ -63,7 +63,7 @@ class SampledPlan:
     text: str
     ended: bool
     score: Score | None = None
-    later: SampledPlan | None = None
+    second_round: SampledPlan | None = None
     is_followed: bool = False
     is_explored: bool = False
 
@@ -129,21 +129,21 @@ class Rollouts:
         """
         groups = list({exercise.number: exercise for exercise in exercises}.values())
         size = len(exercises) // len(groups)
-        second = self._recursion.later(size) if self._recursion is not None else 0
+        second = self._recursion.second_round_count(size) if self._recursion is not None else 0
         first = _split(self._sample(groups, self._sampling, size - second), size - second)
         for group in first:
             for one in group[:second]:
                 one.is_followed = True
         self._score(_flat(first), loop)
-        later = self._sample_second_rounds(first, second)
-        self._score(_flat(later), loop)
+        second_rounds = self._sample_second_rounds(first, second)
+        self._score(_flat(second_rounds), loop)
         trained = first
         if self._grpo.explore:
-            varied = [self._vary(*pair) for pair in zip(first, later, strict=True)]
+            varied = [self._vary(*pair) for pair in zip(first, second_rounds, strict=True)]
             self._score(_flat(varied), loop)
             trained = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
-        plans = _flat(group for pair in zip(trained, later, strict=True) for group in pair)
-        sampled = _flat(group for pair in zip(first, later, strict=True) for group in pair)
+        plans = _flat(group for pair in zip(trained, second_rounds, strict=True) for group in pair)
+        sampled = _flat(group for pair in zip(first, second_rounds, strict=True) for group in pair)
         explored = [one for one in plans if one.is_explored and one.score and one.score.right]
         found = len({one.exercise.number for one in explored})
         return RolloutBatch(plans, self._rewards(plans), _as_rollouts(sampled), found)
@@ -204,10 +204,10 @@ class Rollouts:
         if not count:
             return [[] for _ in first]
         begun = [one for group in first for one in group[:count]]
-        later = self._sample([self._next_exercise(one) for one in begun], self._sampling)
-        for one, follower in zip(begun, later, strict=True):
-            one.later = follower if follower.round > one.round else None
-        return _split(later, count)
+        second_rounds = self._sample([self._next_exercise(one) for one in begun], self._sampling)
+        for one, follower in zip(begun, second_rounds, strict=True):
+            one.second_round = follower if follower.round > one.round else None
+        return _split(second_rounds, count)
 
     def _next_exercise(self, one: SampledPlan) -> Exercise:
         """Return the exercise of the next round, or the same one where none can follow.
@@ -220,8 +220,8 @@ class Rollouts:
         if one.round + 1 >= recursion.rounds:
             return one.exercise
         context = replace(one.exercise.context, rounds=score.run.rounds)
-        later = one.exercise._replace(context=context)
-        return later if self.fits(later) else one.exercise
+        following = one.exercise._replace(context=context)
+        return following if self.fits(following) else one.exercise
 
     # ---- exploring
 
@@ -268,7 +268,7 @@ class Rollouts:
         if not varied:
             return list(group)
         for one in group:
-            one.later = None
+            one.second_round = None
         best = max(group, key=lambda one: one.reward)
         others = [one for one in group if one is not best]
         made = sorted(varied, key=lambda one: one.reward, reverse=True)[: self._grpo.explore]
@@ -323,10 +323,12 @@ class Rollouts:
 
     def _reward(self, one: SampledPlan) -> float | None:
         assert one.score is not None
-        if one.later is None or self._recursion is None:
+        if one.second_round is None or self._recursion is None:
             return one.score.reward
-        assert one.later.score is not None
-        return combine_rounds(one.score.reward, one.later.score.reward, self._recursion.discount)
+        assert one.second_round.score is not None
+        return combine_rounds(
+            one.score.reward, one.second_round.score.reward, self._recursion.discount
+        )
 
 
 def variations(
@@ -431,19 +433,19 @@ class Policy:
         loaded.model.generation_config.eos_token_id = list(loaded.end_tokens)  # TRL asks there
         self._is_adapter = recipe.model.lora is not None
         self.vllm: Any = None
-        self._folded: Any = None
+        self._merged_model: Any = None
         if self._is_adapter and recipe.grpo is not None and recipe.grpo.vllm is None:
-            self._folded = deepcopy(loaded.model)
-            self._folded.config._attn_implementation = GROUPED_ATTENTION
+            self._merged_model = deepcopy(loaded.model)
+            self._merged_model.config._attn_implementation = GROUPED_ATTENTION
         self.model: Any = _trainable(loaded.model, recipe)
-        sampled = self._folded if self._folded is not None else self.model
+        sampled = self._merged_model if self._merged_model is not None else self.model
         self._decoder = Decoder(
             sampled,
             end_tokens=self.end_tokens,
             padding=self.tokenizer.pad_token_id,
             seed=None,
         )
-        self._computing = partial(autocast, recipe)
+        self._autocast = partial(autocast, recipe)
 
     def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
         """Encode the conversation, up to where the plan begins."""
@@ -467,16 +469,16 @@ class Policy:
             return self._sample_by_vllm(prompts, sampling, copies)
         if not prompts:
             return []
-        if self._folded is not None:
-            self._fold()
+        if self._merged_model is not None:
+            self._merge_adapter()
         was_training = self._decoder.model.training
         self._decoder.model.eval()
-        with self._on_its_card(), self._computing():
+        with self._select_gpu(), self._autocast():
             completions = self._decoder.complete(
                 prompts,
                 [sampling] * len(prompts),
                 copies=copies,
-                captured=self._folded is not None,
+                captured=self._merged_model is not None,
             )
         self._decoder.model.train(was_training)
         return completions
@@ -509,16 +511,16 @@ class Policy:
                 self.model.save_pretrained(draft, state_dict=weights)
             self.tokenizer.save_pretrained(draft)
 
-    def _on_its_card(self) -> AbstractContextManager[Any]:
+    def _select_gpu(self) -> AbstractContextManager[Any]:
         """Select the model's GPU: each thread has a current device of its own."""
         device = self._decoder.model.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     @torch.no_grad()
-    def _fold(self) -> None:
+    def _merge_adapter(self) -> None:
         for path, layer in self.model.named_modules():
             if isinstance(layer, LoraLayer):
-                target = self._folded.get_submodule(path.removeprefix(INSIDE_PEFT))
+                target = self._merged_model.get_submodule(path.removeprefix(INSIDE_PEFT))
                 weight = layer.get_base_layer().weight.float()
                 target.weight.copy_(weight + layer.get_delta_weight(ADAPTER).float())
 

@@ -114,13 +114,13 @@ class PoolTable(Table):
         description="études: perfect scripted specialists instead of models, to try a recipe "
         "without trained adapters",
     )
-    drop: Share = Field(
+    worker_dropout: Share = Field(
         default=0.2, description="études: the chance that a worker is left out of a pool"
     )
     keep_needed: bool = Field(
         default=True, description="études: never leave out a worker that the question needs"
     )
-    flaky: Share = Field(
+    unsure_rate: Share = Field(
         default=0.0,
         description="études: how often a worker, by a hash of its request, says that it does not "
         "know; with `[grpo]` only after a first round",
@@ -223,7 +223,7 @@ class AnswersTable(Table):
     subtasks: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         default=("",), description="one of them for each task; empty: the question alone"
     )
-    before: tuple[dict[str, Any], ...] = Field(
+    earlier_steps: tuple[dict[str, Any], ...] = Field(
         default=(),
         strict=False,
         description="steps before its own, by workers of `pool.file`, as in a workflow file",
@@ -231,14 +231,14 @@ class AnswersTable(Table):
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        return read_workflow({"steps": self.before}).steps if self.before else ()
+        return read_workflow({"steps": self.earlier_steps}).steps if self.earlier_steps else ()
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
         try:
             assert self.steps is not None
         except PodiumError as error:
-            raise ValueError(f"before: {error}") from error
+            raise ValueError(f"earlier_steps: {error}") from error
         return self
 
 
@@ -267,7 +267,7 @@ class RecursionTable(Table):
             raise ValueError(f"rounds is {self.rounds}, and rollouts have two; write 2 ({note})")
         return self
 
-    def later(self, rollouts: int) -> int:
+    def second_round_count(self, rollouts: int) -> int:
         """Return how many of a question's rollouts are later rounds."""
         return round(rollouts * self.share)
 
@@ -463,7 +463,7 @@ class RunTable(Table):
     output: Name = Field(description="the directory of everything that comes out")
     seed: int = Field(default=42, description="the same seed gives the same training")
     save_every: Count = Field(default=20, description="steps between checkpoints")
-    keep: Count = Field(default=2, description="how many checkpoints are kept")
+    max_checkpoints: Count = Field(default=2, description="how many checkpoints are kept")
     eval_every: Annotated[int, Field(ge=0)] = Field(
         default=0, description="steps between measurements on questions held out; 0: none"
     )

@@ -207,7 +207,7 @@ class Scorer:
     """Scores plans over one set of workers.
 
     `amend` replaces every plan's workflow before it is executed. `call_policy` is shared by all
-    calls. `later` are the workers of rounds after the first; the same ones if left out.
+    calls. `second_round_workers` work in rounds after the first; by default the same ones.
     """
 
     def __init__(
@@ -218,16 +218,18 @@ class Scorer:
         max_steps: int = DEFAULT_MAX_STEPS,
         amend: Amend | None = None,
         call_policy: CallPolicy | None = None,
-        later: Sequence[Worker] | None = None,
+        second_round_workers: Sequence[Worker] | None = None,
     ) -> None:
         call_policy = call_policy or CallPolicy()
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
         self._first = Runner(NoConductor(), workers, call_policy=call_policy)
-        self._later = self._first
-        if later is not None:
-            self._later = Runner(NoConductor(), later, call_policy=call_policy)
+        self._second_round = self._first
+        if second_round_workers is not None:
+            self._second_round = Runner(
+                NoConductor(), second_round_workers, call_policy=call_policy
+            )
 
     async def score(
         self,
@@ -330,7 +332,7 @@ class Scorer:
         pool: Pool,
         rounds: tuple[Round, ...],
     ) -> Run:
-        runner = self._later if rounds else self._first
+        runner = self._second_round if rounds else self._first
         planned = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
         return await runner.execute(
             task.question, (*rounds, planned), pool=pool, max_steps=self.max_steps

@@ -216,7 +216,7 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Train the recipe's adapters, or the whole model, and write them below the output."""
-    with explain_out_of_space(recipe.output, fewer="sft.micro_batch or sft.max_tokens"):
+    with explain_out_of_space(recipe.output, memory_keys="sft.micro_batch or sft.max_tokens"):
         _train(recipe, resume=resume)
 
 

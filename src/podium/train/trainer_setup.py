@@ -15,7 +15,7 @@ from transformers.utils import logging
 from podium.conductors.routing.arrays import normalize_seed
 from podium.train.recipe import Recipe
 from podium.train.schema import OptimiserTable
-from podium.train.training_log import DIRECTORY, TrainingLog
+from podium.train.training_log import CHECKPOINTS, TrainingLog
 from podium.workers.local.pretrained import data_type
 
 # TRL reports every training to the hub otherwise; Podium sends no telemetry.
@@ -44,7 +44,7 @@ def silence(trainer: Any) -> Iterator[None]:
 def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, Any]:
     run = recipe.run
     return {
-        "output_dir": str(recipe.output / DIRECTORY),
+        "output_dir": str(recipe.output / CHECKPOINTS),
         "max_steps": optimiser.steps,
         "learning_rate": optimiser.learning_rate,
         "lr_scheduler_type": optimiser.schedule,
@@ -56,7 +56,7 @@ def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, An
         "use_cpu": not torch.cuda.is_available(),
         "seed": normalize_seed(run.seed),
         "save_steps": run.save_every,
-        "save_total_limit": run.keep,
+        "save_total_limit": run.max_checkpoints,
         "report_to": sorted(run.log - {"jsonl"}),
         "disable_tqdm": True,
         "remove_unused_columns": False,

@@ -208,13 +208,15 @@ def _summary_line(seen: StepDiagnostics) -> str:
         if seen.entropy_bits is not None
         else "no worker was called"
     )
-    later = "".join(f"  {name.replace('_', ' ')} {share:.2f}" for name, share in seen.later.items())
+    rates = "".join(
+        f"  {name.replace('_', ' ')} {share:.2f}" for name, share in seen.acceptance_rates.items()
+    )
     return (
         f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
         f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
         f"spread {seen.groups_with_spread or 0.0:.2f}  "
         f"{entropy}  "
-        f"tokens {seen.mean_tokens:.0f}{later}"
+        f"tokens {seen.mean_tokens:.0f}{rates}"
     )
 
 
@@ -270,13 +272,13 @@ def is_main_process() -> bool:
     return process_index() == 0
 
 
-DIRECTORY: Final = "checkpoints"
+CHECKPOINTS: Final = "checkpoints"
 """The directory of checkpoints, below the output."""
 
 STATE_FILE: Final = "trainer_state.json"
 """The file that is written last."""
 
-ANEW: Final = "begin anew in another directory with --output"
+RESTART_HINT: Final = "begin anew in another directory with --output"
 
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
@@ -295,7 +297,7 @@ class Checkpoint:
 def last_checkpoint(output: Path) -> Checkpoint | None:
     found = [
         Checkpoint(path, int(name[1]))
-        for path in (output / DIRECTORY).glob("checkpoint-*")
+        for path in (output / CHECKPOINTS).glob("checkpoint-*")
         if (name := _NAME.fullmatch(path.name)) and _is_whole(path)
     ]
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
@@ -310,10 +312,10 @@ def _is_whole(path: Path) -> bool:
 
 
 @contextmanager
-def explain_out_of_space(output: Path, *, fewer: str) -> Iterator[None]:
+def explain_out_of_space(output: Path, *, memory_keys: str) -> Iterator[None]:
     """Turn a full disk or GPU into an error that says which checkpoint is left.
 
-    `fewer` names the recipe keys that need less memory when they are lower.
+    `memory_keys` names the recipe keys that need less memory when they are lower.
     """
     try:
         yield
@@ -324,7 +326,7 @@ def explain_out_of_space(output: Path, *, fewer: str) -> Iterator[None]:
             raise ConfigError(
                 f"the graphics card is full, and {left} ({_first_sentence(error)}); end what else "
                 f"computes there, then go on by --resume, or begin anew with less at a time: "
-                f"{fewer}"
+                f"{memory_keys}"
             ) from error
         if not _is_about_room(error):
             raise

@@ -48,8 +48,8 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 class WorkerSet:
     """The workers of a training and their pool.
 
-    `flaky_workers` are the same workers, failing as often as `pool.flaky` says; first rounds do
-    not use them, or luck would decide what a plan is worth. `connected` are the workers without
+    `flaky_workers` are the same workers, unsure as often as `pool.unsure_rate` says; first rounds
+    do not use them, or luck would decide what a plan is worth. `connected` are the workers without
     cache and without failures.
     """
 
@@ -103,10 +103,10 @@ def connect_workers(
             for one in connected
         ]
     flaky_workers = workers
-    if recipe.pool.flaky:
+    if recipe.pool.unsure_rate:
         with lab_extra():
             from podium_lab.etudes import FlakyWorker
-        share, seed = recipe.pool.flaky, recipe.run.seed
+        share, seed = recipe.pool.unsure_rate, recipe.run.seed
         flaky_workers = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
     pool = settings.pool if settings is not None else recipe_pool(recipe)
@@ -185,9 +185,9 @@ class Scorers(NamedTuple):
 
 
 def make_scorers(
-    recipe: Recipe, workers: Sequence[Worker], later: Sequence[Worker] | None = None
+    recipe: Recipe, workers: Sequence[Worker], second_round_workers: Sequence[Worker] | None = None
 ) -> Scorers:
-    """Return the scorers over these workers; `later` are the workers of later rounds."""
+    """Return the scorers; `second_round_workers` replace the workers after the first round."""
     prompt = recipe.prompt
 
     def amend(workflow: Workflow) -> Workflow:
@@ -200,7 +200,7 @@ def make_scorers(
         reward=recipe.reward.reward(),
         max_steps=prompt.max_steps,
         amend=amend,
-        later=later,
+        second_round_workers=second_round_workers,
     )
     return Scorers(scorer, Scorer(workers, max_steps=prompt.max_steps))
 

@@ -125,22 +125,24 @@ class BalancedWorker:
         """True if all deployments may have OpenAI's other paths, such as `/embeddings`."""
         return all(getattr(one.worker, "forwards", False) for one in self.deployments)
 
-    async def reply(self, request: Request, by: Callable[[Worker], Worker] = _identity) -> Reply:
-        """Return the reply of the first deployment that does not fail, `by` its worker."""
+    async def reply(
+        self, request: Request, wrap_worker: Callable[[Worker], Worker] = _identity
+    ) -> Reply:
+        """Return the reply of the first deployment that does not fail."""
         for deployment in self._attempts(stream=False):
             with self._calling(deployment, stream=False) as call:
-                reply = await by(deployment.worker).reply(request)
+                reply = await wrap_worker(deployment.worker).reply(request)
                 call.answered()
                 return reply
         raise self._cooling()
 
     async def stream(
-        self, request: Request, by: Callable[[Worker], Worker] = _identity
+        self, request: Request, wrap_worker: Callable[[Worker], Worker] = _identity
     ) -> AsyncGenerator[Delta | Reply]:
         """Stream from the first deployment that does not fail before it begins."""
         for deployment in self._attempts(stream=True):
             with self._calling(deployment, stream=True) as call:
-                async with aclosing(by(deployment.worker).stream(request)) as pieces:
+                async with aclosing(wrap_worker(deployment.worker).stream(request)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, Reply) or piece.kind != "start":
                             call.answered()

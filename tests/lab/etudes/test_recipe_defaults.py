@@ -15,4 +15,4 @@ def test_recipes_and_etudes_have_the_same_defaults() -> None:
         assert getattr(table, name) == getattr(settings, name)
     assert table.later_round_share == settings.later_share
     assert table.unsure_share == UNSURE_SHARE
-    assert PoolTable().drop == settings.drop
+    assert PoolTable().worker_dropout == settings.drop

@@ -34,7 +34,7 @@ def trained(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def shown(*directories: Path) -> AsyncIterator[httpx.AsyncClient]:
-    settings = ServerSettings(learning=tuple(map(str, directories)))
+    settings = ServerSettings(training_dirs=tuple(map(str, directories)))
     app = application([ScriptedWorker("solo", "yes")], settings=settings)
     async with serving(app) as served:
         yield served.client
@@ -175,7 +175,7 @@ async def test_learning_takes_a_key_of_the_operator(trained: Path, tmp_path: Pat
         await store.keys.add(made.key)
     worker = ScriptedWorker("solo", "yes")
     access = KeyAuthenticator(store.keys, Pool((worker.profile,)))
-    settings = ServerSettings(learning=(str(trained),))
+    settings = ServerSettings(training_dirs=(str(trained),))
     async with serving(
         application([worker], store=store, access=access, settings=settings)
     ) as served:

@@ -74,7 +74,7 @@ def measured(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(serve: Serve, measured: Path) -> AsyncIterator[Site]:
-    async with serve(learning=(str(measured),)) as made:
+    async with serve(training_dirs=(str(measured),)) as made:
         yield made
 
 

@@ -195,7 +195,7 @@ async def test_on_the_pages_of_what_was_learned_none_executes(
 ) -> None:
     directory = tmp_path / HOSTILE[2]
     write_hostile_learning(directory)
-    async with serve(learning=(str(directory),)) as site:
+    async with serve(training_dirs=(str(directory),)) as site:
         words = {}
         await page.goto(site.url("/learning"))
         links = page.get_by_role("table").get_by_role("link")

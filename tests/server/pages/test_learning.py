@@ -55,7 +55,7 @@ def trained(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def learning(serve: Serve, trained: Path) -> AsyncIterator[Site]:
-    async with serve(learning=(str(trained),)) as made:
+    async with serve(training_dirs=(str(trained),)) as made:
         yield made
 
 
@@ -154,7 +154,7 @@ async def test_a_training_that_has_not_begun_says_so(
 async def test_without_a_directory_the_page_says_how_to_name_one(site: Site, page: Page) -> None:
     await page.goto(site.url("/learning"))
     await expect(page.get_by_text("There are no trainings or evaluations yet.")).to_be_visible()
-    await expect(page.locator("code", has_text='learning = ["trained"')).to_be_visible()
+    await expect(page.locator("code", has_text='training_dirs = ["trained"')).to_be_visible()
 
 
 async def test_a_name_that_there_is_not_is_reported_with_the_way_back(

@@ -6,7 +6,7 @@ import pytest
 
 from podium.workers.sandbox import ProgramLimits, run_check
 
-WAYS = pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
+WAYS = pytest.mark.parametrize("in_process", [False, True], ids=["separate", "in_process"])
 
 CASES = """
 import unittest
@@ -17,57 +17,61 @@ class TestCases(unittest.TestCase):
 
 
 async def problem(
-    program: str, check: str, *, together: bool = False, before: str = ""
+    program: str, check: str, *, in_process: bool = False, prelude: str = ""
 ) -> str | None:
-    outcome = await run_check(program, check, together=together, before=before)
+    outcome = await run_check(program, check, in_process=in_process, prelude=prelude)
     assert outcome.output == ""
     return outcome.problem
 
 
 @WAYS
-async def test_a_check_passes_or_says_what_is_wrong(together: bool) -> None:
+async def test_a_check_passes_or_says_what_is_wrong(in_process: bool) -> None:
     program = "def double(number): return 2 * number"
-    assert await problem(program, "assert double(2) == 4", together=together) is None
-    wrong = await problem(program, "assert double(2) == 5, 'not five'", together=together)
+    assert await problem(program, "assert double(2) == 4", in_process=in_process) is None
+    wrong = await problem(program, "assert double(2) == 5, 'not five'", in_process=in_process)
     assert wrong == "AssertionError: not five"
-    assert "NameError" in str(await problem(program, "assert triple(2) == 6", together=together))
+    assert "NameError" in str(
+        await problem(program, "assert triple(2) == 6", in_process=in_process)
+    )
 
 
 @WAYS
-async def test_cases_of_unittest_are_run(together: bool) -> None:
+async def test_cases_of_unittest_are_run(in_process: bool) -> None:
     program = "def double(number): return 2 * number"
-    assert await problem(program, CASES.format(answer=4), together=together) is None
-    wrong = await problem(program, CASES.format(answer=5), together=together)
+    assert await problem(program, CASES.format(answer=4), in_process=in_process) is None
+    wrong = await problem(program, CASES.format(answer=5), in_process=in_process)
     assert "test_double" in str(wrong)
     assert "4 != 5" in str(wrong)
 
 
 @WAYS
-async def test_what_comes_before_is_there_for_the_program_and_the_check(together: bool) -> None:
+async def test_what_comes_before_is_there_for_the_program_and_the_check(in_process: bool) -> None:
     check = "assert double(two()) == 4"
     program = "def double(number): return number * two()"
-    assert await problem(program, check, together=together, before="def two(): return 2") is None
+    assert (
+        await problem(program, check, in_process=in_process, prelude="def two(): return 2") is None
+    )
 
 
 @WAYS
-async def test_what_a_program_does_as_a_script_is_left_out(together: bool) -> None:
+async def test_what_a_program_does_as_a_script_is_left_out(in_process: bool) -> None:
     program = "def one(): return 1\nif __name__ == '__main__': raise SystemExit(1)"
-    assert await problem(program, "assert one() == 1", together=together) is None
+    assert await problem(program, "assert one() == 1", in_process=in_process) is None
 
 
 @WAYS
-async def test_a_program_that_fails_to_load_has_the_reason_as_its_problem(together: bool) -> None:
-    wrong = await problem("import no_such_module", "assert f() == 1", together=together)
+async def test_a_program_that_fails_to_load_has_the_reason_as_its_problem(in_process: bool) -> None:
+    wrong = await problem("import no_such_module", "assert f() == 1", in_process=in_process)
     assert "no_such_module" in str(wrong)
     assert "ModuleNotFoundError" in str(wrong)
-    assert "not valid Python" in str(await problem("def (", "assert f()", together=together))
+    assert "not valid Python" in str(await problem("def (", "assert f()", in_process=in_process))
 
 
 @WAYS
-async def test_a_check_that_takes_too_long_is_ended(together: bool) -> None:
+async def test_a_check_that_takes_too_long_is_ended(in_process: bool) -> None:
     limits = ProgramLimits(cpu_seconds=1, wall_seconds=0.5)
     program = "import time\ndef wait(): time.sleep(600)"
-    outcome = await run_check(program, "wait()", together=together, limits=limits)
+    outcome = await run_check(program, "wait()", in_process=in_process, limits=limits)
     assert outcome.problem == "timed out"
 
 
@@ -170,7 +174,7 @@ from unittest.mock import patch
 with patch("os.getcwd", return_value="nowhere"):
     assert where() == "nowhere"
 """
-    assert await problem(program, check, together=True) is None
+    assert await problem(program, check, in_process=True) is None
 
 
 async def test_what_a_check_leaves_out_itself_is_left_out() -> None:
@@ -182,4 +186,4 @@ async def test_what_a_check_leaves_out_itself_is_left_out() -> None:
         self.assertEqual(triple(2), 6)
 """
     )
-    assert await problem("def double(number): return 2 * number", check, together=True) is None
+    assert await problem("def double(number): return 2 * number", check, in_process=True) is None

@@ -150,8 +150,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 async def run(hostile: Hostile, world: World) -> ProgramResult:
     limits = replace(TIGHT, wall_seconds=float(hostile.head.get("seconds", TIGHT.wall_seconds)))
     if hostile.check is not None:
-        together = "together" in hostile.head
-        return await run_check(hostile.program, hostile.check, together=together, limits=limits)
+        in_process = "in_process" in hostile.head
+        return await run_check(hostile.program, hostile.check, in_process=in_process, limits=limits)
     program = f"{PRELUDE}\n{hostile.program}"
     text = json.dumps(world.facts) + "\n"
     (outcome,) = [one async for one in run_program(program, [text], limits=limits)]

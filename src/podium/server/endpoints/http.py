@@ -445,16 +445,16 @@ def check_request(method: str, headers: Mapping[str, str], settings: ServerSetti
     # A browser adds neither header by itself, so a request with one is meant.
     has_key = headers.get("authorization") is not None or headers.get("x-api-key") is not None
     if not has_key and not _is_listed_page(headers, settings):
-        _check_origin(headers, settings.hosts)
+        _check_origin(headers, settings.allowed_hosts)
     _check_content_type(headers)
 
 
 def _check_host(host: str, settings: ServerSettings) -> None:
-    if host and not _is_own_host(host, settings.host, settings.hosts):
+    if host and not _is_own_host(host, settings.host, settings.allowed_hosts):
         raise ApiError(
             "forbidden",
             f"host {host[:100]!r} is not this machine, and this server requires no API keys; "
-            f"use http://127.0.0.1, or add the host to server.hosts",
+            f"use http://127.0.0.1, or add the host to server.allowed_hosts",
         )
 
 

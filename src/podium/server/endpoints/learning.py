@@ -54,7 +54,7 @@ Name = Annotated[str, Path(max_length=300, description="as GET /v1/learning list
 async def learning(service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
     """List training runs, evaluations and reports. Requires the scope `admin`."""
     principal.require("admin")
-    named = await asyncio.to_thread(find_directories, service.settings.learning)
+    named = await asyncio.to_thread(find_directories, service.settings.training_dirs)
     return {
         "object": "list",
         "data": await asyncio.to_thread(
@@ -157,7 +157,7 @@ async def _evaluation(name: str, service: Service, principal: Principal) -> Arti
 
 async def _find(name: str, service: Service, principal: Principal) -> Artifact:
     principal.require("admin")
-    found = await asyncio.to_thread(find_artifact, service.settings.learning, name)
+    found = await asyncio.to_thread(find_artifact, service.settings.training_dirs, name)
     if found is None:
         raise ApiError(
             "not_found", f"not found: {name[:200]!r}; GET /v1/learning lists what exists"

@@ -123,22 +123,22 @@ async def run_check(
     program: str,
     check: str,
     *,
-    before: str = "",
-    together: bool = False,
+    prelude: str = "",
+    in_process: bool = False,
     limits: ProgramLimits = DEFAULT_LIMITS,
 ) -> ProgramResult:
     """Run a check of the program; its `problem` is None if the check passes.
 
     A check is Python that uses the program's names and raises if they are wrong, or defines
-    `unittest` cases. `before` runs ahead of the program. The check runs in a process of its own,
-    out of the program's reach, and calls the program's functions from there. `together` runs it in
-    the program's process, for checks that patch modules or inspect objects that cannot be copied; a
-    program written against it could forge the verdict.
+    `unittest` cases. `prelude` runs ahead of the program. The check runs in a process of its own,
+    out of the program's reach, and calls the program's functions from there. `in_process` runs it
+    in the program's process, for checks that patch modules or inspect objects that cannot be
+    copied; a program written against it could forge the verdict.
     """
     async with _child(
-        {"inputs": [], "function": None, "check": "together" if together else "apart"},
+        {"inputs": [], "function": None, "check": "in_process" if in_process else "separate"},
         program=program,
-        before=before,
+        prelude=prelude,
         limits=limits,
         secret=check,
     ) as child:
@@ -189,7 +189,7 @@ async def _child(
     request: dict[str, Any],
     *,
     program: str | None = None,
-    before: str = "",
+    prelude: str = "",
     limits: ProgramLimits = DEFAULT_LIMITS,
     secret: str | None = None,
 ) -> AsyncGenerator[_ChildProcess, None]:
@@ -199,7 +199,7 @@ async def _child(
     """
     full_request = {**request, "limits": asdict(limits), "disabled": list(_DISABLED)}
     if program is not None:
-        full_request |= {"program": program, "before": before}
+        full_request |= {"program": program, "prelude": prelude}
     async with _semaphore():
         path = await asyncio.to_thread(tempfile.mkdtemp, prefix="podium-sandbox-")
         process = await _start_child(path)

@@ -69,15 +69,15 @@ def main() -> NoReturn:
 
 def preload_checks(way: str | None) -> None:
     """Import what checks need now; later the files are out of reach."""
-    if way == "together":
+    if way == "in_process":
         importlib.import_module("podium.workers.sandbox.child.local_check")
-    elif way == "apart":
+    elif way == "separate":
         importlib.import_module("podium.workers.sandbox.child.remote_check")
 
 
 def run_request(context: ChildContext, request: dict[str, Any]) -> None:
     try:
-        codes = [compile_source(part) for part in (request["before"], request["program"]) if part]
+        codes = [compile_source(part) for part in (request["prelude"], request["program"]) if part]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         problem = f"the program is not valid Python: {type(error).__name__}"
         for _ in request["inputs"] or [None]:
@@ -85,9 +85,9 @@ def run_request(context: ChildContext, request: dict[str, Any]) -> None:
         return
     program.preloaded_names()  # imported once, for all inputs
     gc.freeze()  # what all forks share stays shared
-    if request["check"] == "together":
+    if request["check"] == "in_process":
         run_local_check(context, codes)
-    elif request["check"] == "apart":
+    elif request["check"] == "separate":
         run_remote_check(context, codes)
     else:
         run_inputs(context, request, codes)

@@ -82,7 +82,7 @@ function listed({ data, directories }) {
         '.',
         h('code', { class: 'setting' }, 'podium eval run mine.jsonl --output measured/mine'),
         'Other directories are named in podium.toml:',
-        h('code', { class: 'setting' }, '[server]\nlearning = ["trained", "measured"]'),
+        h('code', { class: 'setting' }, '[server]\ntraining_dirs = ["trained", "measured"]'),
       ),
     );
   }
