@@ -89,7 +89,7 @@ def test_runs_are_graded_by_a_file_of_tasks(podium: Podium, asked: str) -> None:
     assert podium("runs", "grade", "tasks.jsonl").out == "graded 1 run: 1 right, 0 wrong\n"
     assert podium("runs", "feedback", asked).out == f"{asked}: 1 by number\n"
     again = podium("runs", "grade", "tasks.jsonl")
-    assert again.out.splitlines()[1] == "skipped 1 run judged before"
+    assert again.out.splitlines()[1] == "skipped 1 run: judged before"
     assert "no run was graded; --again grades runs that a grader has graded before" in (
         again.complaint
     )

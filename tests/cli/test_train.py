@@ -107,7 +107,7 @@ def test_a_training_continues_only_when_that_is_requested(
     assert podium("train", "grpo", recipe).code == 0
     again = podium("train", "grpo", recipe)
     assert again.code == 2
-    assert "go on with it by --resume" in again.complaint
+    assert "continue it with --resume" in again.complaint
     assert podium("train", "grpo", recipe, "--resume").code == 0
     assert trainer.resumed == [False, True]
 

@@ -69,7 +69,7 @@ def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: Mak
         "without": {
             "outcomes": {},
             "tasks": {
-                "of which no right answer is known that others could be compared with": 1,
+                "no short right answer to compare with": 1,
             },
         },
     }
@@ -116,7 +116,7 @@ def test_perfect_workers_teach_a_router_nothing_for_no_pool_has_them(podium: Pod
     )
     ended = podium("train", "data", "--from-evaluation", "measured", "-o", "log.jsonl")
     assert ended.code == 2
-    assert "1 run answered by the perfect workers of --oracle" in ended.complaint
+    assert "1 run: answered by the perfect workers of --oracle" in ended.complaint
     assert "podium eval run TASKS.jsonl --strategy best-single" in ended.complaint
     assert not Path("log.jsonl").exists()
 
@@ -154,7 +154,7 @@ def test_a_file_that_would_be_empty_says_why_and_none_is_written(
     podium("runs", "feedback", run, "0")
     ended = podium("train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "tasks.jsonl")
     assert ended.code == 2
-    assert "no tasks; skipped 1 run of which no right answer" in ended.complaint
+    assert "no tasks; skipped 1 run: no short right answer" in ended.complaint
     assert "podium runs feedback ID SCORE --answer TEXT, or leave out --tasks" in ended.complaint
     assert not Path("log.jsonl").exists()
 

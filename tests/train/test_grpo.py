@@ -399,7 +399,7 @@ def test_a_full_disk_is_explained_and_leaves_the_checkpoint_before(
     no_room = recipe.output / "checkpoints" / "checkpoint-4" / "optimizer.pt"
     no_room.parent.mkdir(parents=True)
     no_room.symlink_to("/dev/full")
-    with pytest.raises(StoreError, match=r"no room in .*the checkpoint of step 2 is whole"):
+    with pytest.raises(StoreError, match=r"no space left in .*the checkpoint of step 2 is whole"):
         grpo.train(recipe)
     assert not (recipe.output / "conductor").exists()
     no_room.unlink()

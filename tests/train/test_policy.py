@@ -40,7 +40,7 @@ def whole_model(base: Path, tmp_path: Path) -> Recipe:
 
 @pytest.fixture
 def begun(base: Path, tmp_path: Path) -> Path:
-    """An adapter to go on from."""
+    """An adapter to continue from."""
     policy = Policy(tiny_recipe(REWARD, base, tmp_path / "begun"))
     policy.save(tmp_path / "adapter", policy.model.state_dict())
     return tmp_path / "adapter"

@@ -87,7 +87,7 @@ def test_a_training_that_has_begun_is_only_resumed(tmp_path: Path) -> None:
     check_output(recipe, resume=False)
     (half_written / STATE_FILE).write_text("{}", "utf-8")
     check_output(recipe, resume=True)
-    with pytest.raises(ConfigError, match="holds this training already; go on with it by --resume"):
+    with pytest.raises(ConfigError, match="holds this training already; continue it with --resume"):
         check_output(recipe, resume=False)
 
 

@@ -265,7 +265,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (
             GRPO,
             ["grpo.explore=4", "recursion.share=0.5"],
-            "of 4 rollouts that go on from no other at least one must stay; write 3 or less",
+            "of 4 rollouts that continue no other at least one must stay; write 3 or less",
         ),
         (
             LESSONS,

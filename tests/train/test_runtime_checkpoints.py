@@ -51,7 +51,9 @@ def test_what_was_only_half_written_is_no_checkpoint(tmp_path: Path, state: str 
     ids=str,
 )
 def test_a_full_disk_is_explained_for_every_writer(tmp_path: Path, error: Exception) -> None:
-    nothing_yet = pytest.raises(StoreError, match="no room in .*no checkpoint is whole.*--resume")
+    nothing_yet = pytest.raises(
+        StoreError, match="no space left in .*no checkpoint is whole.*--resume"
+    )
     with nothing_yet, explain_out_of_space(tmp_path, memory_keys="sft.batch"):
         raise error
     write(tmp_path, "checkpoint-20")
@@ -74,9 +76,9 @@ def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
 def test_a_card_without_memory_is_explained(tmp_path: Path) -> None:
     write(tmp_path, "checkpoint-20")
     result = pytest.raises(
-        ConfigError, match="card is full, and the checkpoint of step 20 is whole"
+        ConfigError, match="GPU out of memory; the checkpoint of step 20 is whole"
     )
     with result as raised, explain_out_of_space(tmp_path, memory_keys="sft.batch"):
         raise RuntimeError("CUDA out of memory. Tried to allocate 96.00 MiB. GPU 0 has a total of")
-    assert "(CUDA out of memory); end what" in str(raised.value)
-    assert str(raised.value).endswith("with less at a time: sft.batch")
+    assert "(CUDA out of memory); stop other" in str(raised.value)
+    assert str(raised.value).endswith("with a lower sft.batch")

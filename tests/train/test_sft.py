@@ -216,7 +216,8 @@ def test_a_training_that_stopped_in_time_continues_to_the_same_weights(
     capsys.readouterr()
     sft.train(stopped)
     assert (
-        "stopped after step 1 of 4, with a checkpoint; --resume goes on" in capsys.readouterr().err
+        "stopped after step 1 of 4, with a checkpoint; --resume continues"
+        in capsys.readouterr().err
     )
     assert summary(stopped)["step"] == 1
     assert "finished" not in summary(stopped)
@@ -262,7 +263,7 @@ def test_a_full_disk_is_explained_and_leaves_the_checkpoint_before(
     no_room = recipe.output / "checkpoints" / "checkpoint-4" / "optimizer.pt"
     no_room.parent.mkdir(parents=True)
     no_room.symlink_to("/dev/full")
-    with pytest.raises(StoreError, match=r"no room in .*the checkpoint of step 2 is whole"):
+    with pytest.raises(StoreError, match=r"no space left in .*the checkpoint of step 2 is whole"):
         sft.train(recipe)
     assert not (recipe.output / "words").exists()
     no_room.unlink()

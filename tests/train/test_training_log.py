@@ -276,7 +276,7 @@ def test_a_training_that_stopped_says_how_to_go_on(recipe: Recipe) -> None:
     with TrainingLog(recipe, console=console) as training_log:
         training_log.log_stop(4)
     assert heard(console) == (
-        "stopped after step 4 of 10, with a checkpoint; --resume goes on from there\n"
+        "stopped after step 4 of 10, with a checkpoint; --resume continues from there\n"
     )
     assert "finished" not in summary(recipe)
 

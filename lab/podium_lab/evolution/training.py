@@ -263,7 +263,7 @@ class _Evolution:
 def kept_rewards(begun: Checkpoint, population: int) -> list[list[float]]:
     """Read the rewards of every candidate of every step; an error says what is damaged."""
     path = begun.path / STATE_FILE
-    remedy = f"remove {begun.path} to go on from the checkpoint before it, or {RESTART_HINT}"
+    remedy = f"remove {begun.path} to resume from the checkpoint before it, or {RESTART_HINT}"
     state = read_json(path, remedy)
     try:
         found = np.array(state["rewards"], np.float64)
@@ -286,7 +286,7 @@ def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:
     if not known:
         why = next((trial.fault for own in trials for trial in own), "there are no runs")
         raise Unavailable(
-            f"no run of this step says anything, for workers failed in all of them: {why}; mend "
-            f"that, then go on by --resume"
+            f"every run of this step failed by a worker's fault: {why}; fix that, then continue "
+            f"with --resume"
         )
     return [fmean(known) if reward is None else reward for reward in found]

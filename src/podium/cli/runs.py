@@ -522,7 +522,7 @@ def _print_grades(graded: GradingResult, *, json: bool) -> None:
     else:
         echo(f"graded {pluralize(done, 'run')}: {graded.right} right, {graded.wrong} wrong")
         for reason, count in graded.left_out.most_common():
-            echo(f"skipped {pluralize(count, 'run')} {reason}")
+            echo(f"skipped {pluralize(count, 'run')}: {reason}")
     if graded.problem:
         echo_error(f"some runs could not be graded; the last error: {graded.problem}")
         raise typer.Exit(ExitCode.FAILED)

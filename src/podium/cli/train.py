@@ -547,4 +547,4 @@ def _print_summary(
 
 
 def _reasons(counts: Counter[str]) -> list[str]:
-    return [f"{pluralize(count, 'run')} {reason}" for reason, count in counts.most_common()]
+    return [f"{pluralize(count, 'run')}: {reason}" for reason, count in counts.most_common()]

@@ -41,7 +41,7 @@ _EXPECTED: Final = {
     "greater_than_equal": "{ge:g} or more",
     "less_than_equal": "{le:g} or less",
 }
-"""What was expected, by pydantic's type of error."""
+"""The expected input, by pydantic's type of error."""
 
 
 def validation_problem(

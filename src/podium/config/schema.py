@@ -39,7 +39,7 @@ ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
 PromptLength = Literal["full", "compact", "trained"]
 LogForm = Literal["text", "json"]
 PoolChanged = Literal["refuse", "narrow"]
-"""What to do where the pool is not the one of the training: a worker of another name or model."""
+"""The action where the pool is not the one of the training: a worker of another name or model."""
 
 KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "model": "model",
@@ -176,7 +176,7 @@ class ConductorTable(Table):
 
 
 class RouterTable(Table):
-    """How the mini tier chooses the one worker that answers."""
+    """The choice of the one worker that answers in the mini tier."""
 
     router: Name | None = Field(
         default=None,
@@ -241,7 +241,7 @@ class BudgetTable(Table):
 
 
 class PoolTable(Table):
-    """What workers and the conductor may see."""
+    """The data that workers and the conductor may see."""
 
     share_question: bool = Field(
         default=True, description="workers see the question itself; `false`: only their subtask"
@@ -287,7 +287,7 @@ class BreakerTable(Table):
 
 
 class StoreSettings(Table):
-    """Where runs are kept."""
+    """The store of runs."""
 
     path: Annotated[Path, Field(strict=False)] | None = Field(
         default=None,
@@ -315,7 +315,7 @@ class StoreSettings(Table):
 
 
 class ServerSettings(Table):
-    """How `podium serve` serves; its command line options come before these."""
+    """Settings of `podium serve`; its command line options take precedence."""
 
     host: Name = Field(
         default="127.0.0.1", description="the address to listen on; `0.0.0.0`: on every one"

@@ -83,7 +83,7 @@ class WorkerSettings:
     deployments: tuple[DeploymentSettings, ...] = ()
     balance: Balance = "least-latency"
     entry: CatalogueEntry | None = field(default=None, repr=False, compare=False)
-    """What the catalogue knows of its model."""
+    """Return the catalogue's entry for its model."""
 
     @property
     def targets(self) -> tuple[WorkerSettings, ...]:

@@ -88,7 +88,7 @@ class HedgeTable(Table):
 
 
 class FaultsTable(Table):
-    """For tests and rehearsals only: the share of calls, from 0 to 1, that each fault befalls."""
+    """For tests only: the share of calls, from 0 to 1, that have each fault."""
 
     latency: Share = Field(default=0.0, description="a delay, and then a good reply")
     rate_limited: Share = Field(default=0.0, description="HTTP 429")
@@ -104,7 +104,7 @@ class FaultsTable(Table):
     wrong_usage: Share = Field(
         default=0.0, description="a good reply with impossible counts of tokens, or none"
     )
-    endless: Share = Field(default=0.0, description="a reply that goes on until it is stopped")
+    endless: Share = Field(default=0.0, description="a reply that continues until it is stopped")
     latency_seconds: Delay = Field(default=0.05, description="the mean of the delays")
     retry_after_seconds: Delay = Field(default=0.05, description="the value of `Retry-After`")
     seed: int = Field(default=0, description="seed of the choice of calls that fail")
@@ -208,7 +208,7 @@ class WorkerTable(Table):
         "never",
     )
     faults: FaultsTable | None = Field(
-        default=None, description="for tests and rehearsals only: faults of its calls"
+        default=None, description="for tests only: faults of its calls"
     )
 
     @model_validator(mode="after")

@@ -98,7 +98,7 @@ DEFAULT_BUDGET: Final = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has used, as its budget counts it."""
+    """The usage of a run, as its budget counts it."""
 
     calls: int = 0
     tokens: int = 0
@@ -125,7 +125,7 @@ def recorded_spending(run: Run) -> Spent:
 
 @dataclass(frozen=True, slots=True)
 class CallReservation:
-    """What is reserved for one call. `max_tokens` caps its output, if set."""
+    """A reservation for one call. `max_tokens` caps its output, if set."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -136,7 +136,7 @@ _UNCAPPED: Final = CallReservation()
 
 
 class Remaining(NamedTuple):
-    """What is left of caps after the reservations in flight. None is no cap."""
+    """The rest of caps after the reservations in flight. None is no cap."""
 
     tokens: int | None
     usd: float | None
@@ -147,7 +147,7 @@ class Account(Protocol):
 
     @property
     def left(self) -> Remaining:
-        """What this run may still reserve."""
+        """Return what this run may still reserve."""
 
     @property
     def has_calls_in_flight(self) -> bool:
@@ -329,7 +329,7 @@ class Ledger:
 
     @property
     def spent(self) -> Spent:
-        """What has been used, without the reservations in flight."""
+        """Return the usage, without the reservations in flight."""
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
     def _affordable(

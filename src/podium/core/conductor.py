@@ -86,7 +86,7 @@ class PlanningContext:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a conductor returns.
+    """The result of a conductor.
 
     Args:
         workflow: The workflow, or None to accept the last round's answer.

@@ -22,7 +22,7 @@
     │   └── WorkerCrashed            the worker's own code raised something else
     ├── BudgetExhausted          the owner of the budget must raise it; names the cap
     ├── GuardrailBlocked         the asker or the guardrail's author must act
-    │   └── ReplanRequested          a guardrail wants the round planned again
+    │   └── ReplanRequested          a guardrail requests another plan
     └── StoreError               the operator must act: disk full, locked, newer version
         ├── BudgetUnavailable        a shared budget cannot be read
         └── UnreadableRun            a stored run is damaged or of a newer version
@@ -197,7 +197,7 @@ class GuardrailBlocked(PodiumError):
 
 
 class ReplanRequested(GuardrailBlocked):
-    """A guardrail wants the round planned again; the conductor gets its reason."""
+    """A guardrail requests another plan of the round; the conductor gets its reason."""
 
 
 class StoreError(PodiumError):

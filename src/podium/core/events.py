@@ -184,7 +184,7 @@ def fan_out(*listeners: Emit | None) -> Emit:
         for listener in tuple(active):
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 - a listener may be anyone's
+            except Exception as error:  # noqa: BLE001 - a listener is user code
                 active.remove(listener)
                 log.warning("a listener of this run failed: %r", error)
 

@@ -204,7 +204,7 @@ LOGPROBS: Final = "message.output_text.logprobs"
 """A value of `include` in OpenAI's Responses: texts carry log probabilities."""
 
 CacheTime = Literal["", "5m", "1h"]
-"""How long a provider shall cache the prompt; empty to not ask for it."""
+"""The lifetime of a cached prompt at the provider; empty for none."""
 
 
 @final
@@ -433,7 +433,7 @@ class Request:
 
     @property
     def copies(self) -> int:
-        """How many answers are asked for; the output of each is paid for."""
+        """The number of requested answers; the output of each is paid for."""
         return 1 if self.extra is None else int(self.extra.get("n", 1))
 
     @property
@@ -520,7 +520,7 @@ class Delta:
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
-    """What the client demands of the answer; left out is the worker's own.
+    """Requirements of the client on the answer; by default the worker's own.
 
     Args:
         max_tokens: The most tokens of the answer.

@@ -87,15 +87,15 @@ def add_totals(calls: Iterable[Attempt]) -> Totals:
 
 
 GuardrailStage = Literal["question", "reply", "answer"]
-"""What a guardrail checks: the question with its conversation, each reply, or the answer."""
+"""The input of a guardrail: the question with its conversation, each reply, or the answer."""
 
 GuardrailAction = Literal["passed", "noted", "redacted", "blocked", "replanned"]
-"""What a guardrail did. `replanned`: it asked for another plan."""
+"""The action of a guardrail. `replanned`: it asked for another plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardrailCheck:
-    """What a guardrail did to one text; a plain pass leaves none.
+    """The action of a guardrail on one text; a plain pass leaves none.
 
     `attempts` are calls to a verifier. `step` is None for the question and for an answer that no
     final step gave. Checks are kept on the step whose reply it was, else on the run.
@@ -118,7 +118,7 @@ DIRECT: Final = "direct"
 """The conductor on record where a worker was called by its own name."""
 
 Tier = Literal["mini", "podium", "ultra"]
-"""How much planning a question gets: none, as much as it seems to need, or all of it."""
+"""The planning that a question gets: none, as much as it seems to need, or all of it."""
 
 StepStatus = Literal["done", "failed", "skipped", "cancelled", "waiting"]
 """`waiting`: the worker called the client's tools and needs their results."""
@@ -487,7 +487,7 @@ class Run:
 
     @property
     def final_finish(self) -> Finish:
-        """Why the answer ended: `tool` while waiting, `length` if cut off, `refused` if blocked."""
+        """The answer's finish: `tool` while waiting, `length` if cut off, `refused` if blocked."""
         if self.status == "waiting":
             return "tool"
         if self.blocked_by:

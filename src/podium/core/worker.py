@@ -66,7 +66,7 @@ class Worker(Protocol):
     """Takes a request and returns a reply."""
 
     profile: WorkerProfile
-    """What a conductor reads and an engine respects."""
+    """The description that conductors read and the limits that the engine enforces."""
 
     async def reply(self, request: Request) -> Reply:
         """Return the whole reply."""

@@ -178,7 +178,7 @@ def _percentile(ordered: Sequence[float], percentile: float) -> float:
 
 
 class CallPolicy:
-    """What all calls of a process share: retries, rate limits, circuit breakers, hedges, clock.
+    """Shared by all calls of a process: retries, rate limits, circuit breakers, hedges, clock.
 
     Without a breaker policy there are no breakers. With `waits_for_circuits`, a run without
     fallback waits until an open circuit may close; a server fails at once instead.

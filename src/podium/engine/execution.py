@@ -27,7 +27,7 @@ Nest = Callable[..., Awaitable[None]]
 
 @dataclass(slots=True, kw_only=True)
 class RunContext:
-    """What a run shares with its nested runs.
+    """State that a run shares with its nested runs.
 
     `conductor` plans the nested ones. `started` is the run's start on the call policy's clock.
     `call_ids` are the ids of all tool calls so far: ids must be
@@ -121,7 +121,7 @@ class Execution:
         """Steps that do not begin before the plan is whole."""
         self._ready: list[int] = []
         self._tasks: list[asyncio.Task[None]] = []
-        """What began before `execute`."""
+        """Tasks that began before `execute`."""
         self._is_cancelled = False
         self._group: asyncio.TaskGroup | None = None
         if round_.workflow is not None:

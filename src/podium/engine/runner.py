@@ -58,7 +58,7 @@ from podium.engine.tool_calls import apply_results, tool_call_ids
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What may differ from run to run.
+    """Settings that may differ from run to run.
 
     Args:
         max_steps: The most steps of one plan.

@@ -65,7 +65,7 @@ async def _answer(call: ToolCall, execution: Execution, index: int) -> ToolResul
         return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)
     try:
         result = replace(await toolbox.call(call), call_id=call.id)
-    except Exception as error:  # noqa: BLE001 - a tool may be anyone's
+    except Exception as error:  # noqa: BLE001 - a tool is user code
         result = ToolResult(call.id, f"{type(error).__name__}: {error}", is_error=True)
     if execution.emit is not None:
         execution.emit(ToolUsed(execution.run.id, execution.round, index, call, result))

@@ -1,4 +1,4 @@
-"""What is checked before hours are spent: that everything a recipe needs is there.
+"""Checks before hours are spent: everything that a recipe needs is there.
 
 The recipe itself was checked as it was read. Here it meets the machine: files, the directory for
 what comes out, room on the disk, the workers, the tasks. Needs no torch.
@@ -322,7 +322,7 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
         )
     if has_checkpoint(output) and not resume:
         raise ConfigError(
-            f"{output} holds this training already; go on with it by --resume, or name another "
+            f"{output} holds this training already; continue it with --resume, or name another "
             f"directory with --output"
         )
 
@@ -378,7 +378,7 @@ def _begun(output: Path) -> Recipe:
     except ValidationError as error:
         problem = validation_problem(output / RECIPE_FILE, error, Recipe)
         raise ConfigError(
-            f"{problem}; this Podium cannot go on with that training: use the one that it began "
+            f"{problem}; this Podium cannot resume that training: use the one that it began "
             f"with, or name another directory with --output"
         ) from error
 

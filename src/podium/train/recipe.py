@@ -73,7 +73,7 @@ ETUDE_KEYS: Final = {
 """The keys of `[data.etudes]`, and what teaches by each of them."""
 
 DESCRIBED: Final = ("plans", "decisions")
-"""What is taught over pools that are only described."""
+"""The data that is taught over pools that are only described."""
 
 NOT_FOR_EVOLUTION: Final = (
     *("prompt", "reward", "recursion", "answers"),
@@ -92,7 +92,7 @@ NOT_THE_RECIPE: Final = {
     "run": set(RunTable.model_fields) - {"seed"},
     "estimate": True,
 }
-"""What may change when a training goes on: none of it changes what is learned."""
+"""Keys that may change on resume: none of them changes what is learned."""
 
 
 class Recipe(Table):
@@ -265,12 +265,12 @@ class Recipe(Table):
         if recursion is not None and not 0 < second <= first:
             return (
                 f"recursion.share is {recursion.share:g}, which makes {second} of {rollouts} "
-                f"rollouts second rounds; each goes on from a first one of its own, so there must "
+                f"rollouts second rounds; each continues a first one of its own, so there must "
                 f"be at least one and at most half"
             )
         if explore < first:
             return None
-        which = "rollouts that go on from no other" if second else "rollouts"
+        which = "rollouts that continue no other" if second else "rollouts"
         return (
             f"grpo.explore is {explore}, and of {first} {which} at least one must stay; "
             f"write {first - 1} or less"

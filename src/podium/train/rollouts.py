@@ -197,7 +197,7 @@ class Rollouts:
     def _sample_second_rounds(
         self, first: Sequence[Sequence[SampledPlan]], count: int
     ) -> list[list[SampledPlan]]:
-        """Go on from the first `count` plans of each group.
+        """Continue the first `count` plans of each group.
 
         A plan that cannot be followed is tried again from the beginning instead.
         """
@@ -295,7 +295,7 @@ class Rollouts:
 
     def _identity(self, one: SampledPlan) -> Hashable:
         tokens = len(one.tokens) if self._counts_tokens else 0
-        # A second round has an exercise of its own, with the plan that it goes on from.
+        # A second round has an exercise of its own, with the plan that it continues.
         return (one.exercise.number, id(one.exercise), one.text, one.ended, tokens)
 
     async def _score_one(self, one: SampledPlan) -> Score:

@@ -47,18 +47,18 @@ FEEDBACK: Final = "feedback"
 KIND: Final = "use"
 """The kind of tasks that come from runs."""
 
-KEPT_OUT: Final = "of keys that are kept out of training"
-UNKNOWN_KEY: Final = "of keys that this store does not know"
-UNANSWERED: Final = "that did not end with an answer as it was planned"
-REDACTED: Final = "of which a guardrail took something away"
-UNREADABLE: Final = "that cannot be read"
-SEVERAL_STEPS: Final = "that took several steps, whose reward is no single worker's"
-NOT_SERVED: Final = "answered by the perfect workers of --oracle, whom no pool has"
-NOT_BY_ITSELF: Final = "whose question does not stand by itself: a conversation, images or tools"
-NO_REFERENCE: Final = "of which no right answer is known that others could be compared with"
-EXCLUDING: Final = "excluding workers or providers to whom training would show the question"
-NOT_GOOD: Final = "not thought good"
-NO_PLAN: Final = "planned more than once, or over workers that are not in the pool"
+KEPT_OUT: Final = "training disabled for the key"
+UNKNOWN_KEY: Final = "key not in this store"
+UNANSWERED: Final = "no planned answer"
+REDACTED: Final = "redacted by a guardrail"
+UNREADABLE: Final = "unreadable run"
+SEVERAL_STEPS: Final = "reward shared by several steps"
+NOT_SERVED: Final = "answered by the perfect workers of --oracle"
+NOT_BY_ITSELF: Final = "question with a conversation, images or tools"
+NO_REFERENCE: Final = "no short right answer to compare with"
+EXCLUDING: Final = "worker or provider excluded from the question"
+NOT_GOOD: Final = "low score"
+NO_PLAN: Final = "planned more than once, or over workers outside the pool"
 
 
 async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[JudgedRun]:
@@ -272,12 +272,12 @@ AT_ONCE: Final = 8
 LISTED_AT_ONCE: Final = 200
 
 JUDGED_BEFORE: Final = "judged before"
-NOT_FOR_THE_JUDGE: Final = "that the judge must not see"
-NOT_GRADED: Final = "that could not be graded"
+NOT_FOR_THE_JUDGE: Final = "hidden from the judge"
+NOT_GRADED: Final = "grading failed"
 
 
 class GradingTask(NamedTuple):
-    """How an answer is graded: grader, its name, its task, and the judging worker, if any."""
+    """The grading of an answer: grader, its name, its task, and the judging worker, if any."""
 
     grader: Grader
     name: str

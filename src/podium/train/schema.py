@@ -46,7 +46,7 @@ class LoraTable(Table):
 
 
 class ModelTable(Table):
-    """What is trained."""
+    """The trained model."""
 
     base: Name = Field(
         description=(
@@ -55,7 +55,7 @@ class ModelTable(Table):
         )
     )
     adapter: Name | None = Field(
-        default=None, description="the directory of an adapter to go on from; with `lora`"
+        default=None, description="the directory of an adapter to continue from; with `lora`"
     )
     adapters: dict[str, Name] = Field(
         default_factory=dict,
@@ -74,7 +74,7 @@ class ModelTable(Table):
     def _check_adapters(self) -> Self:
         if self.adapter is not None and self.lora is None:
             raise ValueError(
-                "adapter needs a table [model.lora]; a whole model to go on from is model.base"
+                "adapter needs a table [model.lora]; a whole model to continue from is model.base"
             )
         if self.adapter is not None and self.adapters:
             raise ValueError("adapter and model.adapters say the same thing; write one of them")
@@ -82,7 +82,7 @@ class ModelTable(Table):
 
 
 class SubsetTable(Table):
-    """How many workers of the pool a question may have."""
+    """The number of workers that a question may have."""
 
     smallest: Count = Field(description="at least so many")
     largest: Count = Field(description="at most so many")
@@ -144,7 +144,7 @@ class PoolTable(Table):
 
 
 class PromptTable(Table):
-    """How the conductor is asked. The paper's ablations are switches here."""
+    """The prompt of the conductor. The paper's ablations are switches here."""
 
     length: PromptLength = Field(
         default="full", description="`full` is the paper's structure, `trained` for small models"
@@ -209,7 +209,7 @@ class RewardTable(Table):
 
 
 class WorkersTable(Table):
-    """How workers are asked while a conductor is trained."""
+    """Requests to workers while a conductor is trained."""
 
     max_tokens: Count = Field(default=4096, description="the most tokens of a reply")
     temperature: Temperature = Field(
@@ -248,7 +248,7 @@ class RecursionTable(Table):
     rounds: Count = Field(default=2, description="the most rounds of a rollout; 2 are supported")
     share: Share = Field(
         default=0.5,
-        description="how many rollouts go on from another one of the same question; half at most",
+        description="how many rollouts continue another one of the same question; half at most",
     )
     discount: Share = Field(
         default=0.25,
@@ -279,7 +279,7 @@ Method = Literal["cma-es", "random"]
 
 
 class OptimiserTable(Table):
-    """What both ways of training share: the optimiser and its schedule."""
+    """The optimiser and its schedule."""
 
     steps: Count = Field(description="updates of the model")
     learning_rate: Positive = Field(description="the highest learning rate")
@@ -458,7 +458,7 @@ class EvolveTable(Table):
 
 
 class RunTable(Table):
-    """How the training itself is run."""
+    """The training run: output, checkpoints, logs."""
 
     output: Name = Field(description="the directory of everything that comes out")
     seed: int = Field(default=42, description="the same seed gives the same training")

@@ -1,9 +1,9 @@
 """Examples of plans over a pool file, for the warm start: the form of plans and their variety.
 
 A template is a list of steps whose workers are letters: different letters are different models,
-drawn anew for each question, so that who is good at what is left to the reward. `tool` is a worker
-that runs programs. Some examples are second rounds: a first round's answer, right in half of them,
-is accepted if it is right, and followed by another plan if not.
+drawn again for each question, and the reward decides which model is good at what. `tool` is a
+worker that runs programs. Some examples are second rounds: a first round's answer, right in half of
+them, is accepted if it is right, and followed by another plan if not.
 """
 
 from __future__ import annotations

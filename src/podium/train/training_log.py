@@ -161,7 +161,7 @@ class TrainingLog:
         self._summarise(step)
         self._print(
             f"stopped after step {step} of {self._steps_in_all}, with a checkpoint; "
-            f"--resume goes on from there"
+            f"--resume continues from there"
         )
 
     def _record_diagnostics(self, seen: StepDiagnostics | TurnDiagnostics) -> None:
@@ -278,7 +278,7 @@ CHECKPOINTS: Final = "checkpoints"
 STATE_FILE: Final = "trainer_state.json"
 """The file that is written last."""
 
-RESTART_HINT: Final = "begin anew in another directory with --output"
+RESTART_HINT: Final = "start over in another directory with --output"
 
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
@@ -324,15 +324,14 @@ def explain_out_of_space(output: Path, *, memory_keys: str) -> Iterator[None]:
         left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
         if isinstance(error, RuntimeError) and _NO_MEMORY in str(error):
             raise ConfigError(
-                f"the graphics card is full, and {left} ({_first_sentence(error)}); end what else "
-                f"computes there, then go on by --resume, or begin anew with less at a time: "
-                f"{memory_keys}"
+                f"GPU out of memory; {left} ({_first_sentence(error)}); stop other GPU programs, "
+                f"then continue with --resume, or start over with a lower {memory_keys}"
             ) from error
-        if not _is_about_room(error):
+        if not _is_disk_full(error):
             raise
         raise StoreError(
-            f"no room in {output}: what was being written is lost, {left}; free some, then go on "
-            f"by --resume"
+            f"no space left in {output}: the last write is lost, {left}; free some, then continue "
+            f"with --resume"
         ) from error
 
 
@@ -340,7 +339,7 @@ def _first_sentence(error: Exception) -> str:
     return str(error).partition("\n")[0].partition(". ")[0]
 
 
-def _is_about_room(error: Exception) -> bool:
+def _is_disk_full(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in NO_SPACE_ERRNOS:
         return True
     words = str(error).lower()

@@ -41,7 +41,7 @@ from podium.workers.local.sources import WEIGHTS_FILE
 
 CACHE_FILE: Final = "replies.sqlite3"
 MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is asked."
-"""What makes the plain model the misleading worker of the études."""
+"""The prompt that makes the plain model the misleading worker of the études."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def connect_workers(
 ) -> WorkerSet:
     """Connect the recipe's workers; nothing is loaded or sent before the first call.
 
-    Where replies are kept, they are below the recipe's output, or in another `cache` that is
-    given. `settings` are those of the pool's file, for who has read it already.
+    Replies are cached below the recipe's output, or in a given `cache`. `settings` are those of
+    the pool's file, if it has been read already.
     """
     connected = list(_connect(recipe, http, settings))
     workers: Sequence[Worker] = [one.limited for one in connected]
@@ -223,8 +223,8 @@ def with_fixed_subtasks(workflow: Workflow) -> Workflow:
 # ---- on a Ray cluster
 
 WHAT_IS_LEFT: Final = (
-    "what was trained is kept up to the last checkpoint: start the cluster again and go on from it "
-    "with --resume"
+    "training is saved up to the last checkpoint: start the cluster again and continue with "
+    "--resume"
 )
 
 Rules = Literal["recipe", "plain"]

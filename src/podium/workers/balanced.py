@@ -8,11 +8,10 @@ Each call goes to one deployment, by `balance`:
                     times its calls in flight (peak EWMA); an old average counts for less
     weighted        in turn, in proportion to the weights
 
-A deployment that is rate limited, unavailable or too slow cools down: for as long as it asks, or
-else for a second, doubled with each failure in a row. If it surely charged nothing and has sent
-nothing yet, the call goes to the next deployment at once. Otherwise the engine decides, so that
-what may have been charged is counted; it need not wait if another deployment is ready. While all
-cool down, none is called.
+A deployment that is rate limited, unavailable or too slow cools down: for its `Retry-After`, else
+for a second, doubled with each failure in a row. If the failed call was certainly free and has sent
+nothing yet, the next deployment is called at once. Otherwise the engine counts the possible charge
+and retries, without waiting if another deployment is ready. While all cool down, none is called.
 """
 
 from __future__ import annotations

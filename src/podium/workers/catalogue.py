@@ -97,7 +97,7 @@ _MAKERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """The makers of the models in a cloud that go by the makers' names there."""
 
 _CLOUD_NAME: Final = re.compile(r"^(?:[a-z-]+\.)?anthropic\.|-v\d+(?::\d+)?$")
-"""What Bedrock adds to a model's name: a group of regions, the maker and a version."""
+"""Bedrock's additions to a model's name: a group of regions, the maker and a version."""
 
 
 class Catalogue:

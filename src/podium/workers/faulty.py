@@ -3,7 +3,7 @@
     worker = FaultyWorker(worker, Faults.evenly(0.2), seed=7)
     worker = FaultyWorker(worker, Faults(server_error=0.5, reset=0.1))
 
-It wraps any worker and raises the errors that `http` and `errors` raise, for tests and rehearsals.
+It wraps any worker and raises the errors that `http` and `errors` raise, for tests.
 
 A call's fault follows from the seed, the worker's name, the request's text and how often it was
 asked before. So the same calls meet the same faults in any order and at any concurrency; a retry
@@ -181,7 +181,7 @@ class FaultyWorker:
         if len(self._call_counts) > MAX_REMEMBERED:
             self._call_counts.popitem(last=False)
         self.calls += 1
-        chance = random.Random(  # noqa: S311 -- a rehearsal must be repeatable, not unguessable
+        chance = random.Random(  # noqa: S311 -- tests must be repeatable, not unguessable
             f"{self._seed}:{self.profile.name}:{digest.hex()}:{before}"
         )
         rolled = chance.random()

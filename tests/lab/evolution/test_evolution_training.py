@@ -317,8 +317,8 @@ def test_a_damaged_checkpoint_is_named_with_what_to_do(tmp_path: Path, state: st
         evolve.kept_rewards(Checkpoint(tmp_path, 2), 4)
     assert str(raised.value) == (
         f"{tmp_path / STATE_FILE}: expected in 'rewards' a number for each of 4 candidates in each "
-        f"of 2 steps, and it is damaged; remove {tmp_path} to go on from the checkpoint before it, "
-        f"or begin anew in another directory with --output"
+        f"of 2 steps, and it is damaged; remove {tmp_path} to resume from the checkpoint before "
+        f"it, or start over in another directory with --output"
     )
 
 
@@ -353,7 +353,7 @@ def test_a_training_does_not_go_on_with_other_workers(base: Path, tmp_path: Path
 def test_a_candidate_of_which_nothing_is_known_counts_as_the_others_do() -> None:
     right, wrong, lost = (trial(right=True), trial(), trial(fault="no such model"))
     assert evolve.rewards_of([[right, lost], [wrong], [lost]]) == [1.0, 0.0, 0.5]
-    with pytest.raises(Unavailable, match=r"no such model; mend that, then go on by --resume"):
+    with pytest.raises(Unavailable, match=r"no such model; fix that, then continue with --resume"):
         evolve.rewards_of([[lost], [lost]])
 
 

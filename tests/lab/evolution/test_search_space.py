@@ -76,7 +76,7 @@ def test_directions_that_were_kept_are_read_again(tmp_path: Path) -> None:
 )
 def test_directions_of_another_form_are_refused(tmp_path: Path, kept: Any, reason: str) -> None:
     np.save(tmp_path / "directions.npy", kept)
-    with pytest.raises(ConfigError, match=rf"directions\.npy: .*{reason}.*; begin anew"):
+    with pytest.raises(ConfigError, match=rf"directions\.npy: .*{reason}.*; start over"):
         read_space(described(("ann", "bob"), width=4), 2, tmp_path)
 
 

@@ -117,7 +117,7 @@ async def test_a_download_that_broke_off_continues_where_it_stopped(
     hub: Hub, home: Path, content: bytes, resets: bool
 ) -> None:
     hub.cut_after, hub.resets = 70_000, resets
-    with pytest.raises(ConfigError, match="pull it again to go on from where it stopped"):
+    with pytest.raises(ConfigError, match="pull it again to resume the download"):
         await weights.pull(NAME)
     assert not weights.find(NAME).present
     hub.cut_after = None

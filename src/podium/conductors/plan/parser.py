@@ -149,7 +149,7 @@ LISTS: Final = (MODEL_ID, SUBTASKS, ACCESS_LIST)
 
 THINK: Final = "think"
 _JOINT: Final = r"[\s._\\-]*+"
-"""What may stand between the two words of a label: `model.id`, `Model IDs`, `model\\_id`."""
+"""The separator of the two words of a label: `model.id`, `Model IDs`, `model\\_id`."""
 
 MARK: Final = re.compile(
     rf"""
@@ -335,7 +335,7 @@ def _refuse(where: str, fact: str, _reading: str) -> None:
 
 
 _CLOSING: Final = re.compile(r"(?:\}\s*+){0,3}(?:\*\*\s*+)?(?:`{1,4}|~{3,4})?")
-"""What may follow a plan without being text: the end of its JSON, of its emphasis, of its fence.
+"""Suffixes of a plan that are no text: the end of its JSON, of its emphasis, of its fence.
 Bounded, so that a model in training cannot repeat it for ever."""
 
 

@@ -60,7 +60,7 @@ class HookMemory(OrderedDict[str, dict[str, Hook]]):
 
 
 MAX_VERIFICATIONS: Final = 4
-"""How often a guardrail may ask a verifier about one text."""
+"""The most calls of a verifier by one guardrail about one text."""
 
 
 FinalVerdict = Pass | Note | Block | Redact | Replan
@@ -222,7 +222,7 @@ class GuardrailChain:
                 fault = "the run's budget is spent: no seconds are left"
         except PodiumError as error:
             fault = str(error)
-        except Exception as error:  # noqa: BLE001 - the border: a hook is anyone's
+        except Exception as error:  # noqa: BLE001 - the border: a hook is user code
             fault = f"it raised {type(error).__name__}"
         fault = f"it could not decide: {fault}"
         return Pass(fault) if guardrail.on_error == "pass" else Block(fault)

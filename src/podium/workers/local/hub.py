@@ -100,7 +100,7 @@ def _network(source: HubFile, endpoint: str, target: Path) -> Iterator[None]:
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ConfigError(
             f"cannot fetch {source.name} from {redact_url(endpoint)}: {_reason(error)}; "
-            f"check the network and pull it again to go on from where it stopped, or place the "
+            f"check the network and pull it again to resume the download, or place the "
             f"file at {target}"
         ) from None  # the cause would show signed addresses and a proxy's password
 

