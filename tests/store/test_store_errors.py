@@ -51,7 +51,11 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def small_disk(file: Path) -> AsyncIterator[SqlRunStore]:
     """A store on a disk with room for a short run, and not for a long one."""
-    with pragma("max_page_count = 52"):
+    await (await SqlRunStore.open(file)).close()
+    connection = sqlite3.connect(file)
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.close()
+    with pragma(f"max_page_count = {pages + 8}"):
         store = await SqlRunStore.open(file)
         yield store
         await store.close()
