@@ -246,25 +246,6 @@ def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
     assert before.router_fingerprint != after.router_fingerprint
 
 
-def test_a_router_that_podium_ships_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("numpy")
-    from podium.conductors.routing import LearnedRouter
-    from support.routing import small_router
-
-    read: list[Path] = []
-
-    def load_it(path: Path) -> LearnedRouter:
-        read.append(path)
-        return small_router()
-
-    monkeypatch.setattr(LearnedRouter, "load", load_it)
-    text = ROUTED.replace("router.json", "embedded/etude-router")
-    assert load_router(load(settings_file(tmp_path, text))) is not None
-    assert [path.name for path in read] == ["etude-router.json"]
-
-
 THIRD = '\n[[worker]]\nname = "new"\nprovider = "scripted"\n'
 
 

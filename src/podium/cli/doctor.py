@@ -34,7 +34,7 @@ from podium.cli.output import (
     to_one_line,
     with_program_name,
 )
-from podium.client.assembly import assemble, connect_endpoints, load_router, router_problem
+from podium.client.assembly import assemble, connect_endpoints, load_router
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.local_servers import (
     MAX_MODELS,
@@ -91,14 +91,11 @@ async def check_mcp_servers(
 
 def mini_tier_lines(settings: Settings) -> tuple[str, ...]:
     """Describe how the mini tier is served; raise `ConfigError` if its router cannot be used."""
-    wanted = settings.mini
-    if wanted is None:
-        return ()
     mini = load_router(settings)
-    if mini is None:
-        return (f"mini tier: the cheapest worker; to use a router: {router_problem(wanted)}",)
+    if settings.mini is None or mini is None:
+        return ()
     sure = f"below a confidence of {mini.confidence:g} the conductor plans"
-    named = f"{wanted.router} ({mini.router_fingerprint})"
+    named = f"{settings.mini.router} ({mini.router_fingerprint})"
     line = f"mini tier: routed by {named}, quality bias {mini.quality_bias:g}"
     return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
 

@@ -400,7 +400,6 @@ def run_options(settings: Settings, planning: PlanningOptions, budget: BudgetOpt
         assembly.check_quality_bias(
             planning.tier or assembly.default_options(settings).tier,
             partial(assembly.load_router, settings),
-            partial(assembly.router_problem, settings.mini),
         )
     return planning.to_run_options(budget.apply_to(settings.run_budget))
 

@@ -52,7 +52,6 @@ class Assembly:
         planner: The worker that plans but is not in the pool.
         reader: The model that reads transcripts for an evolved conductor.
         router: Loads the learned router of the mini tier on first use, as that takes a while.
-        router_problem: Says why the router cannot be loaded; empty if it can.
         call_budget: The caps of a call to a worker by its name; None for those of a run.
 
     """
@@ -64,7 +63,6 @@ class Assembly:
     guardrails: tuple[Guardrail, ...] = ()
     reader: HiddenReader | None = None
     router: Callable[[], TierRouter | None] = lambda: None
-    router_problem: Callable[[], str] = lambda: ""
     call_budget: Budget | None = None
 
     def conductor_for(self, tier: Tier) -> Conductor:
@@ -110,7 +108,6 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         tuple(map(build_guardrail, settings.guardrails)),
         reader,
         cache(partial(load_router, settings)),
-        partial(router_problem, settings.mini),
         settings.budget,
     )
 
@@ -146,22 +143,15 @@ def assemble_workers(
 
 
 def load_router(settings: Settings) -> TierRouter | None:
-    """Load the learned router of the mini tier and check it against the pool.
-
-    An optional router that cannot be loaded here is left out; `router_problem` says why.
-    """
+    """Load the learned router of the mini tier and check it against the pool."""
     wanted = settings.mini
     if wanted is None:
         return None
-    try:
-        router = _read_router(wanted)
-    except ConfigError:
-        if wanted.optional:
-            return None
-        raise
-    narrow = wanted.pool_changed == "narrow"
     tier_router = TierRouter(
-        router, confidence=wanted.confidence, quality_bias=wanted.quality_bias, narrow=narrow
+        _read_router(wanted),
+        confidence=wanted.confidence,
+        quality_bias=wanted.quality_bias,
+        narrow=wanted.pool_changed == "narrow",
     )
     return tier_router.fit_to(
         settings.pool,
@@ -171,30 +161,14 @@ def load_router(settings: Settings) -> TierRouter | None:
     )
 
 
-def router_problem(wanted: RouterSettings | None) -> str:
-    """Return why the router cannot be loaded; empty if it can or none is wanted."""
-    if wanted is None:
-        return ""
-    try:
-        _read_router(wanted)
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
-def check_quality_bias(
-    tier: Tier, router: Callable[[], TierRouter | None], problem: Callable[[], str]
-) -> None:
+def check_quality_bias(tier: Tier, router: Callable[[], TierRouter | None]) -> None:
     """Refuse a quality bias that has no effect in the tier. Needs no worker and no weights."""
     if tier == "ultra":
         raise UsageError("a quality bias is for the tiers that route, mini and podium; drop it")
     if router() is None:
-        reason = problem()
         raise UsageError(
-            f"a quality bias needs a learned router, and this pool's cannot be used here: {reason}"
-            if reason
-            else "a quality bias needs a learned router, and this pool has none; drop it, or name "
-            "a router with router in the configuration's [mini]"
+            "a quality bias needs a learned router, and this pool has none; drop it, or name a "
+            "router with router in the configuration's [mini]"
         )
 
 
@@ -310,14 +284,13 @@ def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http)
 
 def _read_router(wanted: RouterSettings) -> LearnedRouter:
     try:
-        from podium.conductors.routing import LearnedRouter, shipped_router
+        from podium.conductors.routing import LearnedRouter
     except ImportError as error:
         raise ConfigError(
             f"mini.router: {wanted.router} needs {error.name}, which is not here; install it by: "
             f"{install_command('router')}"
         ) from error
-    name = wanted.shipped
-    return LearnedRouter.load(shipped_router(name) if name else Path(wanted.router))
+    return LearnedRouter.load(Path(wanted.router))
 
 
 def _import_hook(settings: GuardrailSettings) -> Hook:

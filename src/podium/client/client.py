@@ -215,7 +215,7 @@ class Runtime:
     def _check_quality_bias(self, options: Options) -> None:
         if options.quality_bias is None:
             return
-        check_quality_bias(options.tier, self.assembly.router, self.assembly.router_problem)
+        check_quality_bias(options.tier, self.assembly.router)
         conductor = self.assembly.conductor_for(options.tier)
         if isinstance(conductor, AdaptiveConductor) and conductor.always_plans:
             raise UsageError(

@@ -181,8 +181,8 @@ class RouterTable(Table):
     router: Name | None = Field(
         default=None,
         description=(
-            "the file of a learned router, relative to this one, or `embedded/…`; by default the "
-            "cheapest capable worker answers"
+            "the file of a learned router, relative to this one; by default the cheapest capable "
+            "worker answers"
         ),
     )
     confidence: Share = Field(
@@ -215,7 +215,7 @@ class RouterTable(Table):
         return self
 
     def with_absolute_paths(self, directory: Path) -> RouterTable:
-        if self.router is None or self.router.startswith(SHIPPED):
+        if self.router is None:
             return self
         return self.model_copy(update={"router": absolute_path(self.router, directory)})
 

@@ -156,8 +156,7 @@ class ConductorSettings:
 class RouterSettings:
     """The learned router of the mini tier.
 
-    `trained_for` is the pool to compare with, where workers of it were left out on purpose. An
-    `optional` router comes with the études' pool: a machine without its extra goes without.
+    `trained_for` is the pool to compare with, where workers of it were left out on purpose.
     """
 
     router: str
@@ -165,12 +164,6 @@ class RouterSettings:
     quality_bias: float = 0.5
     pool_changed: PoolChanged = "refuse"
     trained_for: Pool | None = None
-    optional: bool = False
-
-    @property
-    def shipped(self) -> str:
-        """The name of a router that comes with Podium; empty where it is a file."""
-        return self.router.removeprefix(SHIPPED) if self.router.startswith(SHIPPED) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from podium._util import files as paths
 from podium.config.local_servers import MAX_MODELS, LocalServer, find_local_servers
-from podium.config.schema import POOLS, ConfigFile, find_pool, read_file, read_files
+from podium.config.schema import POOLS, ConfigFile, read_file, read_files
 from podium.config.settings import Settings, resolve
 from podium.config.workers import WorkerTable
 from podium.core.errors import ConfigError
@@ -238,9 +238,6 @@ async def discover_settings(
     pool = pool or _named_pool(environment)
     files = [path for path in (find(environment, config=config, directory=directory), pool) if path]
     tables, planner = read_files(files)
-    router_named = tables.mini.router is not None and (
-        pool is None or find_pool(pool) != ETUDES_POOL
-    )
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
     is_embedded = False
@@ -259,8 +256,6 @@ async def discover_settings(
         tables = tables.model_copy(update={"worker": kept})
         warnings = (*warnings, left_out)
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
-    if settings.mini is not None and not router_named:
-        settings = replace(settings, mini=replace(settings.mini, optional=True))
     if is_embedded or warnings:
         warnings = (*settings.warnings, *warnings)
         settings = replace(settings, is_embedded=is_embedded, warnings=warnings)

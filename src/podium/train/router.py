@@ -13,7 +13,6 @@ from pydantic import Field
 from podium.config.workers import Name
 from podium.train.data_schema import Weight
 from podium.train.recipe import read_tables
-from podium.train.schema import Positive
 from podium.workers.catalogue import Table
 
 if TYPE_CHECKING:  # the extra `router`: other trainings do without
@@ -34,10 +33,6 @@ class RouterTable(Table):
         description="what questions are read by: `minilm` by meaning, by the first three of its "
         "six layers, with the weights that `podium models pull all-minilm-l6-v2` fetches; `hashed` "
         "by words alone",
-    )
-    temperature: Positive = Field(
-        default=0.5,
-        description="what mean rewards are divided by before they become soft targets",
     )
     parts: int = Field(
         default=5,
@@ -99,8 +94,8 @@ class TrainedRouter:
             f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
             f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
-            f"on questions left out, routing earned {learned.areas[learned.penalty]:.3f} over the "
-            f"whole quality bias, with the L2 penalty {learned.penalty}",
+            f"on questions left out, routing earned {learned.areas[learned.ridge]:.3f} over the "
+            f"whole quality bias, with a ridge of {learned.ridge:g}",
             str(self.path),
         ]
 
@@ -119,7 +114,7 @@ def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
     from podium.conductors.routing.learning import RouterTraining, fit_router
 
     table = recipe.router
-    options = RouterTraining(temperature=table.temperature, parts=table.parts, seed=table.seed)
+    options = RouterTraining(parts=table.parts, seed=table.seed)
     source = ", ".join(Path(path).name for path in table.logs)
     found = fit_router(rewards, _encoder(recipe, rewards), options, source=source)
     path = Path(table.output)

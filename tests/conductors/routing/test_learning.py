@@ -10,7 +10,6 @@ from podium.conductors.routing import KnownWorker
 from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.conductors.routing.learning import (
-    Penalty,
     RouterTraining,
     area,
     fit_calibration,
@@ -36,7 +35,7 @@ def evidence(count: int = 240, seed: int = 0) -> RewardTable:
 
 def learned(found: RewardTable) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
-    options = RouterTraining(penalties=(Penalty(0.1, toward_scores=False),))
+    options = RouterTraining(ridges=(0.3,))
     router = fit_router(found, HashedEncoder.fit(found.questions), options).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
     averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
@@ -47,21 +46,17 @@ def test_the_head_expects_what_was_earned() -> None:
     assert learned(evidence()) == pytest.approx(np.array(list(SUBJECTS.values())), abs=0.2)
 
 
-def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> None:
+def test_the_head_is_where_the_penalised_squared_error_is_least() -> None:
     rng = np.random.default_rng(0)
     vectors, rewards = normalize_rows(rng.normal(size=(60, 5))), rng.random((60, 3))
-    temperature, strength, plain = 0.5, 2.0, 0.1 * rng.normal(size=(5, 3))
+    rewards[:20, 1] = np.nan
+    ridge = 2.0
 
     def loss(head: Array) -> float:
-        raw = (expected_by(head, vectors) - 0.5) / temperature
-        said = np.hstack([np.zeros((60, 1)), raw])
-        said = said - np.log(np.exp(said).sum(axis=1, keepdims=True))
-        wanted = np.hstack([np.zeros((60, 1)), (rewards - 0.5) / temperature])
-        target = np.exp(wanted) / np.exp(wanted).sum(axis=1, keepdims=True)
-        held = strength / 2 * np.square((head[:-1] - plain) / temperature).sum()
-        return float(held - (target * said).sum())
+        errors = np.nan_to_num(expected_by(head, vectors) - rewards)
+        return float(np.square(errors).sum() + ridge * np.square(head[:-1]).sum())
 
-    head = fit_head(vectors, rewards, temperature, strength, plain).astype(np.float64)
+    head = fit_head(vectors, rewards, ridge).astype(np.float64)
     for _ in range(20):
         assert loss(head) < loss(head + 0.05 * rng.normal(size=head.shape))
 
@@ -150,7 +145,7 @@ def test_a_routers_figures_hold_though_not_every_worker_was_asked_everything() -
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]
     assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
-    assert done.areas[done.penalty] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
+    assert done.areas[done.ridge] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
 
 
 def test_confidence_is_the_share_that_was_right() -> None:

@@ -32,20 +32,3 @@ def test_how_a_router_is_used_comes_before_how_it_works() -> None:
 @pytest.mark.parametrize("heading", ["## Serving", "## Training"])
 def test_what_to_install_is_the_first_command_of_the_section(heading: str) -> None:
     assert INSTALLING in section(heading).split("```")[1].splitlines()[1]
-
-
-@pytest.mark.parametrize(
-    ("script", "of_its_table"),
-    [("embedded_choices.py", "to its specialist"), ("embedded_answers.py", "steps a question")],
-)
-def test_the_tables_that_scripts_make_are_where_they_say(script: str, of_its_table: str) -> None:
-    part = section("### The router of the études' pool", NOTEBOOK)
-    assert f"python scripts/{script}" in part
-    assert of_its_table in part
-
-
-def test_the_script_of_right_answers_names_the_heading_of_its_table() -> None:
-    said = (ROOT / "scripts" / "embedded_answers.py").read_text("utf-8").split('"""')[1]
-    heading = re.search(r'under "(.+?)"', said)
-    assert heading is not None
-    assert "| right |" in section(f"### {heading[1]}", NOTEBOOK)

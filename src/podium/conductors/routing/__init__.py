@@ -3,7 +3,6 @@
     router               the learned router, its decisions, its quality bias, its data
     learning             training
     encoders             vectors of questions; all-MiniLM-L6-v2 in numpy
-    scores               expected rewards from a question's neighbours and from its words
     arrays               arrays as JSON
 
 Needs the extra `router`, so it is imported only where a router is used.
@@ -12,6 +11,6 @@ Needs the extra `router`, so it is imported only where a router is used.
 from __future__ import annotations
 
 from podium.conductors.routing.encoders import Embedder
-from podium.conductors.routing.router import KnownWorker, LearnedRouter, shipped_router
+from podium.conductors.routing.router import KnownWorker, LearnedRouter
 
-__all__ = ["Embedder", "KnownWorker", "LearnedRouter", "shipped_router"]
+__all__ = ["Embedder", "KnownWorker", "LearnedRouter"]

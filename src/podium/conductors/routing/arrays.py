@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,34 +30,21 @@ def normalize_seed(seed: int) -> int:
 
 Array = NDArray[np.floating[Any]]
 
-Stored = Literal["float32", "float16", "uint16"]
-"""Types of stored numbers."""
-
 AGAIN: Final = "train it again by `podium train router RECIPE`"
 """The remedy for a file that cannot be read."""
 
-_STORED: Final = MappingProxyType(
-    {name: np.dtype(name).newbyteorder("<") for name in ("float32", "float16", "uint16")}
-)
+_STORED: Final = np.dtype("<f4")
 
 
-def encode_array(array: NDArray[Any], stored: Stored = "float32") -> dict[str, Any]:
-    """Encode the array as JSON: its shape, and its numbers in base64."""
-    numbers = np.ascontiguousarray(array, dtype=_STORED[stored])
-    return {"shape": list(array.shape), stored: base64.b64encode(numbers.tobytes()).decode()}
+def encode_array(array: Array) -> dict[str, Any]:
+    """Encode the array as JSON: its shape, and its numbers as float32 in base64."""
+    numbers = np.ascontiguousarray(array, dtype=_STORED)
+    return {"shape": list(array.shape), "float32": base64.b64encode(numbers.tobytes()).decode()}
 
 
 def decode_array(document: Mapping[str, Any]) -> Array:
-    """Decode the array to float32, which holds every stored type."""
-    stored = next(name for name in _STORED if name in document)
-    raw = base64.b64decode(document[stored])
-    numbers = np.frombuffer(raw, dtype=_STORED[stored]).reshape(document["shape"])
-    return numbers.astype(np.float32)
-
-
-def round_to_float16(array: Array) -> Array:
-    """Round to float16, so that the array is the same before and after it is stored."""
-    return array.astype(np.float16).astype(np.float32)
+    numbers = np.frombuffer(base64.b64decode(document["float32"]), dtype=_STORED)
+    return numbers.reshape(document["shape"]).astype(np.float32)
 
 
 def normalize_rows(rows: Array) -> Array:

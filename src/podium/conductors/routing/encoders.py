@@ -40,15 +40,11 @@ from podium.conductors.routing.arrays import (
     keep_both_ends,
     normalize_rows,
 )
-from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
 from podium.core.errors import ConfigError, install_command
 from podium.workers.local import weights
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-SCORE_SCALE: Final = 30.0
-"""Scale of the scores, large enough for a strongly regularized head to use them."""
 
 BUCKETS: Final = 2048
 """Number of counters that words are hashed into."""
@@ -56,12 +52,7 @@ BUCKETS: Final = 2048
 MAX_CHARACTERS: Final = 16_384
 """Characters that are read of a text, from both ends, so that a decision takes milliseconds."""
 
-DIMENSIONS: Final = 128
-"""Number of directions that are kept."""
-
 _TOKEN: Final = re.compile(r"[^\W\d_]+|\d|[^\w\s]")
-_OVERSAMPLED: Final = 16
-_PASSES: Final = 4
 
 
 class Encoder(Protocol):
@@ -76,48 +67,30 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashedEncoder:
-    """TF-IDF over hashed words and word pairs, reduced by latent semantic analysis.
-
-    `weights` has a number for each bucket, `basis` a column for each direction.
-    """
+    """TF-IDF over hashed words and word pairs; `weights` has a number for each bucket."""
 
     weights: Array
-    basis: Array
 
     @classmethod
     def fit(cls, texts: Sequence[str]) -> HashedEncoder:
-        """Fit an encoder to the texts; what is in every text weighs nothing."""
-        counts = _counts(texts)
-        found = (counts != 0).sum(axis=0)
-        weights = np.log((1 + len(texts)) / (1 + found)).astype(np.float32)
-        return cls(weights, _directions(normalize_rows(counts * weights), DIMENSIONS))
+        """Fit an encoder to the texts; what is in all of them or in none weighs nothing."""
+        found = (_counts(texts) != 0).sum(axis=0)
+        rarity = np.log((1 + len(texts)) / (1 + found))
+        return cls(np.where(found > 0, rarity, 0).astype(np.float32))
 
     def encode(self, texts: Sequence[str]) -> Array:
         """Encode the texts as rows of length one; a text of unknown words is a row of zeros."""
-        found: Array = normalize_rows(normalize_rows(_counts(texts) * self.weights) @ self.basis)
-        return found
+        return normalize_rows(_counts(texts) * self.weights)
 
     def document(self) -> dict[str, Any]:
-        return {
-            "name": "hashed",
-            "weights": encode_array(self.weights),
-            "basis": encode_array(self.basis),
-        }
+        return {"name": "hashed", "weights": encode_array(self.weights)}
 
 
 def read_encoder(document: Mapping[str, Any]) -> Encoder:
     """Read an encoder from JSON."""
-    match document["name"]:
-        case "hashed":
-            return HashedEncoder(decode_array(document["weights"]), decode_array(document["basis"]))
-        case "minilm":
-            return Embedder.load(tokens=document["tokens"], layers=document["layers"])
-        case _:
-            return ScoringEncoder(
-                read_encoder(document["encoder"]),
-                NeighbourScores.read(document["near"]),
-                WordScores.read(document["words"]),
-            )
+    if document["name"] == "hashed":
+        return HashedEncoder(decode_array(document["weights"]))
+    return Embedder.load(tokens=document["tokens"], layers=document["layers"])
 
 
 def _counts(texts: Sequence[str]) -> Array:
@@ -144,53 +117,6 @@ def _tokens(text: str) -> Iterator[str]:
 def _position(token: str) -> tuple[int, float]:
     number = zlib.crc32(token.encode())
     return number % BUCKETS, 1.0 if number >> 31 else -1.0
-
-
-def _directions(rows: Array, count: int) -> Array:
-    """Return the right singular vectors as columns, by random projection (Halko et al. 2011)."""
-    count = min(count, *rows.shape)
-    rng = np.random.default_rng(0)
-    sketch = rng.standard_normal((rows.shape[1], min(count + _OVERSAMPLED, *rows.shape)))
-    sketch = sketch.astype(np.float32)
-    basis, _ = np.linalg.qr(rows @ sketch)
-    for _ in range(_PASSES):
-        basis, _ = np.linalg.qr(rows @ (rows.T @ basis))
-    _, _, right = np.linalg.svd(basis.T @ rows, full_matrices=False)
-    found: Array = np.ascontiguousarray(right[:count].T, dtype=np.float32)
-    return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoringEncoder:
-    """Two scores for each worker, learned from rewards: by meaning and by words."""
-
-    encoder: Encoder
-    near: NeighbourScores
-    words: WordScores
-
-    def encode(self, texts: Sequence[str]) -> Array:
-        """Encode the texts as rows of both scores for each worker."""
-        near = self.near.score(self.encoder.encode(texts))
-        return join_scores(near, self.words.score(TokenCounts.of(texts)))
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "name": "scoring",
-            "encoder": self.encoder.document(),
-            "near": self.near.document(),
-            "words": self.words.document(),
-        }
-
-
-def average_head(workers: int) -> Array:
-    """Return the head, without its last row, that averages both scores."""
-    own = np.eye(workers) / (2 * SCORE_SCALE)
-    return np.vstack([own, own])
-
-
-def join_scores(near: Array, words: Array) -> Array:
-    """Put both scores side by side, scaled."""
-    return SCORE_SCALE * np.hstack([near, words])
 
 
 MODEL: Final = "all-minilm-l6-v2"

@@ -128,20 +128,8 @@ def price_within(expected: Array, costs: Array, budget: float) -> float:
     return (first + lowest(lambda price: _spent(expected, costs, price) < spent)) / 2
 
 
-DIRECTORY: Final = Path(__file__).with_name("routers")
-
-
-def shipped_router(name: str) -> Path:
-    known = {file.stem: file for file in sorted(DIRECTORY.glob("*.json"))}
-    if name not in known:
-        raise ConfigError(
-            f"Podium ships no router called {name!r}; it ships {', '.join(known) or 'none'}"
-        )
-    return known[name]
-
-
 FORMAT: Final = "podium-router"
-VERSION: Final = 2
+VERSION: Final = 3
 CHECKSUM: Final = "sha256"
 
 
