@@ -66,7 +66,7 @@ async def test_the_plan_that_was_written_is_the_plan() -> None:
     assert found.workflow == PLANNED
     assert found.text == f"I think so.\n{LISTS}"
     assert found.warnings == ()
-    assert planner.requests[0].messages == Prompt().messages(SITUATION)
+    assert planner.requests[0].messages == Prompt(form="json").messages(SITUATION)
 
 
 async def test_planning_goes_through_the_caller_and_never_around_it() -> None:
@@ -171,17 +171,18 @@ async def test_in_later_rounds_the_fallback_is_to_accept(
     assert "accepted" in found.warnings[-1]
 
 
+@pytest.mark.parametrize("form", ["lists", "json"])
 @pytest.mark.parametrize("returns_the_opener", [True, False])
 async def test_a_reply_that_was_begun_is_read_from_its_beginning(
-    returns_the_opener: bool,
+    returns_the_opener: bool, form: Form
 ) -> None:
-    opener = Prompt().opener(SITUATION)
-    written = f" Well.\n{LISTS}"
+    opener = Prompt(form=form).opener(SITUATION)
+    written = f" Well.\n{LISTS}" if form == "lists" else STEP_BY_STEP.removeprefix(opener)
     planner = Planner(
         opener + written if returns_the_opener else written,
         capabilities=frozenset({"prefill"}),
     )
-    found = await ModelConductor(planner).plan(SITUATION, call)
+    found = await ModelConductor(planner, structured=form).plan(SITUATION, call)
     assert planner.requests[0].prefill == opener
     assert found.text == opener + written
     assert found.workflow == PLANNED
@@ -189,7 +190,7 @@ async def test_a_reply_that_was_begun_is_read_from_its_beginning(
 
 async def test_later_rounds_are_begun_differently_and_reasks_not_at_all() -> None:
     planner = Planner("no", ACCEPTANCE, capabilities=frozenset({"prefill"}))
-    await ModelConductor(planner).plan(LATER, call)
+    await ModelConductor(planner, structured="lists").plan(LATER, call)
     assert planner.requests[0].prefill == Prompt().opener(LATER)
     assert planner.requests[1].prefill == ""
 
@@ -287,9 +288,9 @@ async def test_a_model_that_follows_a_schema_writes_json() -> None:
     ("provider", "capabilities", "form"),
     [
         ("llamacpp", frozenset({"json", "prefill"}), "grammar"),
-        ("anthropic", frozenset({"json", "prefill"}), "lists"),
+        ("anthropic", frozenset({"json", "prefill"}), "json"),
         ("openai", frozenset({"json"}), "json"),
-        ("openai-compatible", frozenset(), "lists"),
+        ("openai-compatible", frozenset(), "json"),
     ],
 )
 def test_the_form_of_the_plan_follows_from_what_the_worker_can_do(
@@ -319,5 +320,6 @@ def test_it_is_a_conductor_that_names_its_worker_and_its_prompts() -> None:
     assert isinstance(conductor, Conductor)
     assert conductor.name == "model(planner)"
     assert ModelConductor(Planner(), name="mine").name == "mine"
-    assert conductor.prompt_hash == Prompt().hash
-    assert ModelConductor(Planner(), few_shot=False).prompt_hash == Prompt(few_shot=False).hash
+    assert conductor.prompt_hash == Prompt(form="json").hash
+    bare = Prompt(form="json", few_shot=False)
+    assert ModelConductor(Planner(), few_shot=False).prompt_hash == bare.hash

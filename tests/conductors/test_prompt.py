@@ -350,7 +350,7 @@ def test_every_example_reply_parses_to_its_own_workflow(form: Form) -> None:
         parsed = plan.parse(reply, example.pool, strict=True)
         assert parsed.workflow == example.workflow
         assert parsed.warnings == ()
-        assert (example.reasoning in reply) is (form != "grammar")
+        assert (example.reasoning in reply) is (form == "lists")
 
 
 BINARY = Prompt(access="binary")

@@ -417,16 +417,13 @@ class ModelConductor(Conductor):
             max_tokens=self._max_tokens,
             cache_time="5m",
         )
-        can_prefill = "prefill" in self.worker.profile.capabilities
-        if self._prompt.form == "grammar":
-            order, may_accept = self._prompt.order, context.answer is not None
-            begun = plan.forced_opening(order, may_accept=may_accept) if can_prefill else ""
-            return replace(request, prefill=begun, grammar=self._grammar(context, begun))
-        if self._prompt.form == "json":
+        form, capabilities = self._prompt.form, self.worker.profile.capabilities
+        if form == "json" and "json" in capabilities:
             return replace(request, schema=plan.schema(context.pool, context.max_steps))
-        if can_prefill:
-            return replace(request, prefill=self._prompt.opener(context))
-        return request
+        begun = self._prompt.opener(context) if "prefill" in capabilities else ""
+        if form == "grammar":
+            return replace(request, prefill=begun, grammar=self._grammar(context, begun))
+        return replace(request, prefill=begun)
 
     def _grammar(self, context: PlanningContext, begun: str) -> str:
         length = self._prompt.length
@@ -455,17 +452,12 @@ class ModelConductor(Conductor):
 def form_for(profile: WorkerProfile, length: Length = "full") -> Form:
     """Return the form in which a worker writes plans best.
 
-    A local model writes under a grammar, so that even a tiny one writes a valid plan. A model that
-    continues a prefilled reply thinks first and then writes the lists, as in the paper, and so does
-    a model that was trained to. Others follow a JSON Schema if they can.
+    A local model writes under a grammar, so that even a tiny one writes a valid plan. A trained
+    model needs no schema. Others write JSON step by step, so that steps begin early.
     """
     if profile.provider == "llamacpp":
         return "grammar"
-    if length == "trained":
-        return "lists"
-    if "json" in profile.capabilities and "prefill" not in profile.capabilities:
-        return "json"
-    return "lists"
+    return "lists" if length == "trained" else "json"
 
 
 def _with_prefill(text: str, prefill: str) -> str:

@@ -138,7 +138,7 @@ Length = Literal["full", "compact", "trained"]
 is for models that were trained to plan with this prompt."""
 
 Form = Literal["lists", "json", "grammar"]
-"""Reasoning and then the three lists; JSON under a schema; or the three lists under a grammar."""
+"""Reasoning and then the three lists; JSON step by step; or the three lists under a grammar."""
 
 AccessForm = Literal["index", "binary"]
 """The access of a step: chosen steps, or all or nothing as in the paper."""
@@ -188,7 +188,7 @@ class Prompt:
 
     @property
     def order(self) -> plan.Order:
-        return "step-by-step" if self.length == "trained" else "lists"
+        return "step-by-step" if self.length == "trained" or self.form == "json" else "lists"
 
     def messages(self, context: PlanningContext) -> tuple[Message, ...]:
         """Return the messages that ask for the next round's plan."""
@@ -215,9 +215,10 @@ class Prompt:
 
     def opener(self, context: PlanningContext) -> str:
         """Return the beginning of a reply, for models that continue a prefilled one."""
-        if self.length == "trained":
-            return ""
-        return prompt_text("opener_again.txt" if context.rounds else "opener.txt")
+        if self.form == "lists":
+            name = "opener_again.txt" if context.rounds else "opener.txt"
+            return "" if self.length == "trained" else prompt_text(name)
+        return plan.forced_opening(self.order, may_accept=context.answer is not None)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -343,8 +344,7 @@ class Prompt:
 
     def _write_plan(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
         if self.form == "json":
-            document = plan.workflow_document(workflow, pool)
-            return json.dumps({"reasoning": reasoning, **document}, ensure_ascii=False)
+            return json.dumps(plan.workflow_document(workflow, pool), ensure_ascii=False)
         lists = plan.write(workflow, pool, order=self.order)
         return f"{reasoning}\n{lists}" if reasoning and self.form == "lists" else lists
 

@@ -72,13 +72,11 @@ def compose(
     A worker that gets the whole question alone, or must not know it, gets no instructions. The last
     step reads the question at the end, so that a small model answers it and not its subtask.
     """
-    if question is None and not prior:
+    if not prior and (question is None or (is_final and subtask == question)):
         return subtask
-    if is_final and not prior and subtask == question:
-        return question
     texts = [question or ""]
     for result in prior:
-        texts += result[1:]
+        texts += result
     suffix, results = unused_suffix(TAGS, texts), ""
     for step, done, reply in prior:
         results += (

@@ -24,6 +24,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER, WorkerProfile
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
     EMPTY_REPLY,
+    Message,
     Reply,
     Request,
     Tool,
@@ -70,28 +71,13 @@ class StepRunner:
     """The worker that is being asked."""
     _tried: list[str]
     """Workers that were asked or considered so far."""
-
-    __slots__ = (
-        "_asked_worker",
-        "_calls",
-        "_checks",
-        "_context",
-        "_execution",
-        "_first_repair",
-        "_first_worker",
-        "_index",
-        "_inspector",
-        "_is_final",
-        "_nested",
-        "_prior_results",
-        "_prompt",
-        "_run",
-        "_started",
-        "_step",
-        "_stream",
-        "_tried",
-        "_turns",
-    )
+    _prompt = ""
+    _prior_results: Sequence[PriorResult] = ()
+    _nested: tuple[Run, ...] = ()
+    _checks: tuple[GuardrailCheck, ...] = ()
+    _turns: tuple[Message, ...] = ()
+    _stream: ReplyStream | None = None
+    _first_repair: int | None = None
 
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
@@ -99,21 +85,15 @@ class StepRunner:
         self._context = context = execution.context
         self._inspector = execution.inspector
         self._index = index
-        self._is_final = index >= execution.first_answer_step
         self._step = execution.steps[index]
         self._first_worker = self._step.worker
-        self._prompt = ""
-        self._prior_results: Sequence[PriorResult] = ()
-        self._nested: tuple[Run, ...] = ()
-        self._checks: tuple[GuardrailCheck, ...] = ()
-        self._turns = execution.run.trailing if self._is_final else ()
-        self._stream: ReplyStream | None = None
-        if self._is_final and (execution.stream or not execution.sends_prompt_only):
-            streams = execution.stream and index == execution.last  # a later one may replace it
-            self._stream = ReplyStream(execution, index, streams=streams)
-        self._first_repair: int | None = None
         self._started = context.call_policy.clock()
         self._calls = Calls(context.call_policy, context.ledger, execution.started)
+        self._is_final = index >= execution.first_answer_step
+        if self._is_final and (execution.stream or not execution.sends_prompt_only):
+            self._turns = execution.run.trailing
+            streams = execution.stream and index == execution.last  # a later one may replace it
+            self._stream = ReplyStream(execution, index, streams=streams)
         before = execution.interrupted.get(index)
         if before is not None:
             self._continue_from(before)

@@ -70,8 +70,8 @@ def worker(document: dict[str, Any]) -> list[object]:
     return names
 
 
-def test_models_reason_before_they_plan(pool: Pool) -> None:
-    assert list(schema(pool)["properties"]) == ["reasoning", "steps"]
+def test_models_write_steps_alone_so_that_the_first_can_begin_early(pool: Pool) -> None:
+    assert list(schema(pool)["properties"]) == schema(pool)["required"] == ["steps"]
 
 
 def test_the_number_of_steps_is_in_the_schema(pool: Pool) -> None:

@@ -183,10 +183,10 @@ def _quote(text: str) -> str:
 def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict[str, Any]:
     """Return the JSON Schema of the JSON form.
 
-    Without a pool it describes workflow files: any worker's name, and reasoning is optional. With a
-    pool it is for structured output: workers are the pool's names (ids where names are masked),
-    reasoning comes first so that the model thinks before it plans, and everything is required. It
-    then has no bounds on lengths and numbers, which vendors refuse; `parse` checks those.
+    Without a pool it describes workflow files: any worker's name, and an optional reasoning. With a
+    pool it is for structured output: steps alone, so that the first can begin early; workers are
+    the pool's names (ids where names are masked), and everything is required. It then has no bounds
+    on lengths and numbers, which vendors refuse; `parse` checks those.
     """
     text = resources.files(__package__).joinpath("workflow.schema.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
@@ -196,9 +196,7 @@ def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict
         return document
     for key in ("$schema", "title"):
         del document[key]
-    for key in ("question", "routed"):
-        del document["properties"][key]
-    document["required"] = ["reasoning", STEPS]
+    document["properties"] = {STEPS: steps}
     steps["description"] = f"At most {max_steps}, in order; the last reply is the answer."
     del steps["minItems"], steps["maxItems"]
     step = steps["items"]["properties"]
