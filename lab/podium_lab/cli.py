@@ -82,7 +82,6 @@ def etudes(
     variant: EtudeOptions,
     json: options.Json = False,
     retry_errors: eval_options.RetryErrors = False,
-    ray: eval_options.Ray = None,
 ) -> None:
     """Evaluate strategies on a variant of the études.
 
@@ -90,7 +89,7 @@ def etudes(
     come from --pool, are perfect with --oracle, else are the études' pool's.
     """
     values = {**asdict(variant), "shapes": split_names(variant.shapes)}
-    evaluate(ETUDES, pool, given, values, json=json, retry_errors=retry_errors, ray=ray)
+    evaluate(ETUDES, pool, given, values, json=json, retry_errors=retry_errors)
 
 
 @app.command()

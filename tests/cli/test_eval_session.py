@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +16,6 @@ from podium.cli import eval_session
 from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import PoolOptions
-from podium.evals import evaluation as cluster
-from podium.evals.evaluation import SampleRunner, SetupSpec
-from podium.evals.setup import EvalSetup, open_setup
-from podium.tasks.cluster import ReplyCacheSpec
 from podium_lab.etudes import ROLES
 
 
@@ -147,47 +142,6 @@ async def test_two_evaluations_do_not_write_to_one_directory(
     assert process.returncode == 2
     hint = "wait for it, or choose another one"
     assert err == f"podium: another evaluation is writing to {output}; {hint}\n"
-
-
-def test_a_cluster_is_given_everything_that_the_table_depends_on(
-    podium: Podium, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    addresses: list[str] = []
-
-    class Elsewhere(SampleRunner):
-        actors = 2
-
-        def __init__(self, ensemble: EvalSetup, seed: int) -> None:
-            super().__init__(ensemble, seed=seed)
-            self.calls = ensemble.calls
-
-    @asynccontextmanager
-    async def spread(
-        address: str, opening: SetupSpec, replies: ReplyCacheSpec
-    ) -> AsyncIterator[Elsewhere]:
-        addresses.append(address)
-        async with open_setup(opening.settings, {}, oracle=opening.oracle) as ensemble:
-            yield Elsewhere(ensemble.with_flaky_workers(opening.flaky, opening.seed), opening.seed)
-
-    monkeypatch.setattr(cluster, "open_cluster", spread)
-    command = (
-        *("lab", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
-        *("--strategy", "ideal,random", "--json"),
-    )
-    here, there = podium(*command), podium(*command, "--ray", "10.0.0.1:6379")
-    assert there.code == 0, there.err
-    assert addresses == ["10.0.0.1:6379"]
-    tables = [here.json, there.json]
-    for row in (row for table in tables for row in table["rows"]):
-        row.pop("seconds")
-    assert tables[0] == tables[1]
-    assert tables[0]["rows"][0]["accuracy"] < 1.0
-    assert "calls to workers: " in there.err
-
-
-def test_a_judge_is_not_asked_from_other_machines(podium: Podium, role_pool: Path) -> None:
-    command = ("eval", "run", "etudes", "--pool", role_pool, "--judge", "words", "--ray", "auto")
-    assert "judges run on this machine only" in podium(*command).complaint
 
 
 @pytest.mark.parametrize(

@@ -236,12 +236,6 @@ def test_a_dry_run_in_json_is_one_object(podium: Podium, recipe: Path) -> None:
     assert document["missing"] == []
 
 
-def test_a_cluster_is_named_by_the_command_or_by_the_recipe(podium: Podium, recipe: Path) -> None:
-    for said in (("--ray", "auto"), ("--set", "run.ray=auto")):
-        document = podium("train", "grpo", recipe, "--dry-run", "--json", *said).json
-        assert document["recipe"]["run"]["ray"] == "auto"
-
-
 def test_an_unknown_price_is_reported_in_the_dry_run(podium: Podium) -> None:
     recipe = REPOSITORY / "recipes" / "conductor-7b.toml"
     cost = next(

@@ -19,4 +19,4 @@ def test_elsewhere_it_is_installed_by_its_name(
     monkeypatch.setattr(
         errors, "__file__", str(tmp_path / "site-packages" / "podium" / "core" / "errors.py")
     )
-    assert install_command("ray").endswith("-m pip install 'podium-conductor[ray]'")
+    assert install_command("otel").endswith("-m pip install 'podium-conductor[otel]'")

@@ -315,7 +315,6 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (LESSONS, ["sft.dataset=file", "sft.adapters="], 'sft.dataset = "file" needs data.kind'),
         (LESSONS, ["reward.right=2.0"], "reward has no effect with [sft]"),
         (LESSONS, ["prompt.length=trained"], "prompt has no effect with [sft]"),
-        (LESSONS, ["run.ray=auto"], "run.ray has no effect with [sft]"),
         (
             LESSONS,
             ["data.etudes.true_access=0.1"],

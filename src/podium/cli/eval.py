@@ -15,7 +15,6 @@ from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession, default_limit, print_left_out
 from podium.cli.options import with_brief_help, with_option_groups
 from podium.cli.output import ExitCode, echo, echo_error, echo_json
-from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.evals.comparison import Comparison
@@ -90,7 +89,6 @@ def run(
     pool: options.WithoutExclude,
     json: options.Json = False,
     retry_errors: eval_options.RetryErrors = False,
-    ray: eval_options.Ray = None,
     help_all: options.HelpAll = False,
 ) -> None:
     """Evaluate strategies on a suite of tasks, all with the same workers and budget.
@@ -98,7 +96,7 @@ def run(
     Repeating the command calls no worker for cached replies, and continues where it was cut off.
     Runs are not stored.
     """
-    evaluate(suite, pool, given, {}, json=json, retry_errors=retry_errors, ray=ray)
+    evaluate(suite, pool, given, {}, json=json, retry_errors=retry_errors)
 
 
 def evaluate(
@@ -109,7 +107,6 @@ def evaluate(
     *,
     json: bool,
     retry_errors: bool,
-    ray: str | None,
 ) -> None:
     """Evaluate a suite, of études in that variant, and print the table."""
     from podium.evals.report import override, suite_file_for
@@ -125,8 +122,6 @@ def evaluate(
         etudes=override(file.etudes, **variant),
     )
     spec = _spec(file, retry_errors=retry_errors)
-    if ray is not None:
-        _check_distributable(spec)
     session = EvalSession(
         pool_options=replace(pool, pool=_path(file.pool), conductor=file.conductor),
         eval_options=EvalOptions(
@@ -141,8 +136,6 @@ def evaluate(
         strategies=spec.strategies,
         baseline_conductor=file.baseline_conductor,
         output=_path(file.output),
-        ray=ray,
-        flaky=spec.variant.flaky,
     )
     _print_report(_measure(session, spec), session, as_json=json)
 
@@ -185,18 +178,12 @@ def _measure(session: EvalSession, spec: EvalSpec) -> EvalReport:
             ),
             on_progress=resources.on_progress,
             log=resources.log,
-            run_sample=resources.run_sample,
         )
     )
 
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
-
-
-def _check_distributable(spec: EvalSpec) -> None:
-    if spec.judge is not None:
-        raise UsageError("judges run on this machine only; leave out --ray")
 
 
 def _variant(table: VariantTable) -> EtudeVariant:

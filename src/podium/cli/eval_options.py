@@ -39,10 +39,6 @@ BaselineConductor = Annotated[
 RetryErrors = Annotated[
     bool, typer.Option("--retry-errors", help="Repeat the samples of DIR that had an error.")
 ]
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Run on the Ray cluster there; auto for a local one."),
-]
 TrainingMetrics = Annotated[
     list[Path] | None,
     typer.Option(

@@ -31,7 +31,7 @@ from podium.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.config import Settings, WorkerSettings
-    from podium.evals.evaluation import ClusterSampleRunner, ProgressCallback, SampleCallback
+    from podium.evals.evaluation import ProgressCallback, SampleCallback
     from podium.evals.log import EvalLogWriter
     from podium.evals.setup import EvalSetup
     from podium.tasks.records import SkippedLine
@@ -51,13 +51,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResources:
-    """What an evaluation runs with. `run_sample` runs samples on other machines."""
+    """What an evaluation runs with."""
 
     setup: EvalSetup
     concurrency: int
     on_progress: ProgressCallback
     log: EvalLogWriter | None = None
-    run_sample: ClusterSampleRunner | None = None
 
     @property
     def on_sample(self) -> SampleCallback | None:
@@ -70,8 +69,7 @@ class EvalSession:
     """The options of an evaluation, and the resources it opens.
 
     Replies are cached in the file of the options; without it in memory if they are `fresh`, else
-    beside the samples or in the user's cache. `ray` is the address of a cluster that runs the
-    samples; its machines need `flaky`.
+    beside the samples or in the user's cache.
     """
 
     pool_options: PoolOptions
@@ -80,8 +78,6 @@ class EvalSession:
     strategies: Sequence[str] = ()
     baseline_conductor: str | None = None
     output: Path | None = None
-    ray: str | None = None
-    flaky: float = 0.0
 
     def run(self, measure: Callable[[EvalResources], Awaitable[Result]]) -> Result:
         """Check the suite's name, open the resources, measure, and show the progress."""
@@ -91,7 +87,7 @@ class EvalSession:
 
         async def run() -> Result:
             async with AsyncExitStack() as stack:
-                # Ray and custom strategies may print, and standard output may be JSON
+                # custom strategies may print, and standard output may be JSON
                 stack.enter_context(redirect_stdout(sys.stderr))
                 log = None
                 if self.output is not None:
@@ -100,8 +96,7 @@ class EvalSession:
                     stack.callback(log.remove_if_unused)
                 resources = await self._open(stack)
                 result = await measure(replace(resources, log=log))
-            runner = resources.run_sample or resources.setup
-            _print_calls(runner.calls.total())
+            _print_calls(resources.setup.calls.total())
             return result
 
         try:
@@ -127,12 +122,10 @@ class EvalSession:
                 baseline_conductor=self._baseline_worker(settings),
             )
         )
-        cluster = await self._cluster(settings, stack)
         return EvalResources(
             setup=setup,
-            concurrency=self._concurrency(settings) * (cluster.actors if cluster else 1),
+            concurrency=self._concurrency(settings),
             on_progress=stack.enter_context(_progress()),
-            run_sample=cluster,
         )
 
     def write_summary(self, document: dict[str, Any]) -> None:
@@ -214,25 +207,6 @@ class EvalSession:
         if providers == {"transformers"} and _has_gpu():
             return GPU_CONCURRENCY
         return min(CONCURRENCY.get(name, DEFAULT_CONCURRENCY) for name in providers)
-
-    async def _cluster(
-        self, settings: Settings, stack: AsyncExitStack
-    ) -> ClusterSampleRunner | None:
-        """Connect to the Ray cluster, if one is given."""
-        if self.ray is None:
-            return None
-        from podium.evals.evaluation import SetupSpec, open_cluster
-        from podium.tasks.cluster import ReplyCacheSpec
-
-        opening = SetupSpec(
-            settings=settings,
-            seed=self.eval_options.seed or 0,
-            oracle=self.eval_options.oracle,
-            baseline_conductor=self._baseline_worker(settings),
-            flaky=self.flaky,
-        )
-        replies = ReplyCacheSpec(self._replies, CACHE_BYTES)
-        return await stack.enter_async_context(open_cluster(self.ray, opening, replies))
 
     @property
     def _replies(self) -> Path | None:

@@ -126,15 +126,9 @@ def sft(recipe: RecipeFile, training: TrainingOptions) -> None:
 def grpo(
     recipe: RecipeFile,
     training: TrainingOptions,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Run plans on the Ray cluster there; auto for a local one."
-        ),
-    ] = None,
 ) -> None:
     """Train a conductor by reinforcement learning on whether its answers are right."""
-    training.run("grpo", recipe, *([] if ray is None else [f"run.ray={json_format.dumps(ray)}"]))
+    training.run("grpo", recipe)
 
 
 @app.command()

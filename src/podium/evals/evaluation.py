@@ -5,25 +5,15 @@
 
 Strategies that others depend on (the best single worker, say) are run first and shared. Samples
 of an earlier session are not run again.
-
-    async with open_cluster("auto", spec, replies) as cluster:
-        evaluation = Evaluation(..., run_sample=cluster, concurrency=cluster.actors * 8)
-
-On a Ray cluster each actor has its own workers, and their rate limits hold per actor. The reply
-cache stays on this machine. Samples of a lost actor are run by another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from podium.config import Settings, WorkerSettings
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.run import Run, new_run_id, timestamp
 from podium.evals.results import StrategyRow
@@ -37,13 +27,12 @@ from podium.evals.sample import (
     grade_run,
     sample_context,
 )
-from podium.evals.setup import EvalSetup, open_setup
+from podium.evals.setup import EvalSetup
 from podium.evals.strategies.registry import (
     check_strategy,
     expand_candidates,
     make_strategy,
 )
-from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 
 BEST_OF_SEVERAL: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
 BEST_WORKER: Final = (
@@ -57,9 +46,6 @@ class SampleResult(NamedTuple):
     sample: Sample
     run: Run
 
-
-RunSample = Callable[[str, Case, int], Awaitable[SampleResult]]
-"""Runs the strategy of that name on a case, for the repeat of that number."""
 
 ProgressCallback = Callable[[str, int, int], None]
 """Called with the strategy, and how many of how many samples are done."""
@@ -80,7 +66,7 @@ def no_known_samples(strategy: str) -> Mapping[SampleKey, Sample]:
 
 
 class SampleRunner:
-    """Runs samples with the workers of one setup, in this process."""
+    """Runs samples with the workers of one setup."""
 
     def __init__(self, setup: EvalSetup, *, seed: int) -> None:
         self._setup = setup
@@ -129,9 +115,9 @@ def _failed_run(strategy: str, case: Case, error: Exception) -> Run:
 class Evaluation:
     """Runs strategies over cases, with at most `concurrency` samples in flight.
 
-    With `repeats`, every case is run so often. `run_sample` runs samples elsewhere than in this
-    process. A `budget` must already include what the `known` samples cost. At its cap, `row`
-    raises `BudgetExhausted`, and `unfinished` has the number of samples by strategy.
+    With `repeats`, every case is run so often. A `budget` must already include what the `known`
+    samples cost. At its cap, `row` raises `BudgetExhausted`, and `unfinished` has the number of
+    samples by strategy.
     """
 
     def __init__(
@@ -145,7 +131,6 @@ class Evaluation:
         on_progress: ProgressCallback = ignore_progress,
         on_sample: SampleCallback | None = None,
         known: KnownSamples = no_known_samples,
-        run_sample: RunSample | None = None,
         budget: EvalBudget | None = None,
     ) -> None:
         self._setup = setup
@@ -155,7 +140,7 @@ class Evaluation:
         self._on_progress = on_progress
         self._on_sample = on_sample
         self._known = known
-        self._run_sample = run_sample or SampleRunner(setup, seed=seed)
+        self._run_sample = SampleRunner(setup, seed=seed)
         self._budget = budget or EvalBudget()
         self._rows: dict[str, StrategyRow] = {}
         self.unfinished: dict[str, int] = {}
@@ -271,91 +256,3 @@ def _first_error(errors: ExceptionGroup) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-RESUME_HINT: Final = (
-    "finished samples are kept: start the cluster again and repeat the command to resume"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetupSpec:
-    """Everything that an actor needs to open the same setup."""
-
-    settings: Settings
-    seed: int
-    oracle: bool = False
-    baseline_conductor: WorkerSettings | None = None
-    flaky: float = 0.0
-
-
-class ActorResult(NamedTuple):
-    """A sample, and the actor's calls by worker since its last result."""
-
-    result: SampleResult
-    calls: Counter[str]
-
-
-class EvalActor:
-    """A process of the cluster that runs samples. Its workers are connected with the first one."""
-
-    def __init__(self, spec: SetupSpec, cache: Any) -> None:
-        self._spec = spec
-        self._cache = cache
-        self._stack = AsyncExitStack()
-        self._opened: asyncio.Task[tuple[EvalSetup, SampleRunner]] | None = None
-        self._reported = Counter[str]()
-
-    async def perform(self, name: str, case: Case, repeat: int) -> ActorResult:
-        if self._opened is None:
-            self._opened = asyncio.create_task(self._open())
-        setup, run_sample = await asyncio.shield(self._opened)
-        result = await run_sample(name, case, repeat)
-        calls = setup.calls - self._reported
-        self._reported = setup.calls.copy()
-        return ActorResult(result, calls)
-
-    async def _open(self) -> tuple[EvalSetup, SampleRunner]:
-        spec = self._spec
-        setup = await self._stack.enter_async_context(
-            open_setup(
-                spec.settings,
-                os.environ,
-                cache=RemoteReplyCache(self._cache),
-                oracle=spec.oracle,
-                baseline_conductor=spec.baseline_conductor,
-            )
-        )
-        if spec.flaky:
-            setup = setup.with_flaky_workers(spec.flaky, spec.seed)
-        return setup, SampleRunner(setup, seed=spec.seed)
-
-
-class ClusterSampleRunner:
-    """Runs samples on the actors of a cluster; `calls` counts those of all of them."""
-
-    def __init__(self, pool: ActorPool) -> None:
-        self._pool = pool
-        self.calls = Counter[str]()
-
-    @property
-    def actors(self) -> int:
-        return len(self._pool)
-
-    async def __call__(self, name: str, case: Case, repeat: int) -> SampleResult:
-        done: ActorResult = await self._pool.perform(name, case, repeat)
-        self.calls += done.calls
-        return done.result
-
-
-@asynccontextmanager
-async def open_cluster(
-    address: str, spec: SetupSpec, replies: ReplyCacheSpec, *, actors: int | None = None
-) -> AsyncIterator[ClusterSampleRunner]:
-    """Start actors in a Ray cluster, one per CPU or GPU unless `actors` says otherwise."""
-    workers = spec.settings.workers
-    on_gpus = any(worker.profile.provider == "transformers" for worker in workers)
-    with start_actors(
-        address, EvalActor, spec, replies, on_gpus=on_gpus, hint=RESUME_HINT, count=actors
-    ) as pool:
-        yield ClusterSampleRunner(pool)

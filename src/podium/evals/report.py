@@ -35,7 +35,6 @@ from podium.evals.comparison import find_references
 from podium.evals.evaluation import (
     Evaluation,
     ProgressCallback,
-    RunSample,
     ignore_progress,
     no_known_samples,
 )
@@ -187,7 +186,6 @@ async def run_eval(
     *,
     on_progress: ProgressCallback = ignore_progress,
     log: EvalLogWriter | None = None,
-    run_sample: RunSample | None = None,
 ) -> EvalReport:
     """Run an evaluation. With a `log`, resume from its samples and write new ones to it."""
     if spec.variant.flaky:
@@ -204,7 +202,6 @@ async def run_eval(
         on_progress=on_progress,
         on_sample=log.write_sample if log is not None else None,
         known=partial(log.known, retry_errors=spec.retry_errors) if log else no_known_samples,
-        run_sample=run_sample,
         budget=budget,
     )
     for name in spec.strategies:

@@ -20,9 +20,8 @@ import asyncio
 import atexit
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -72,12 +71,9 @@ from podium.train.training_log import (
     wait_for_everyone,
 )
 from podium.train.worker_set import (
-    RayScorer,
-    Scorers,
     WorkerSet,
     connect_workers,
     make_scorers,
-    ray_scorer,
 )
 from podium.workers import Http
 
@@ -101,21 +97,15 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     torch.manual_seed(arguments.seed)
     with (
         explain_out_of_space(recipe.output, memory_keys=MEMORY_KEYS),
-        nullcontext() if recipe.run.ray is None else ray_scorer(recipe) as cluster,
     ):
-        _train(recipe, arguments, cluster, resume=resume)
+        _train(recipe, arguments, resume=resume)
 
 
-def _train(
-    recipe: Recipe, arguments: GRPOConfig, cluster: RayScorer | None, *, resume: bool
-) -> None:
-    """Train, with plans scored on the cluster if there is one, else in this process."""
+def _train(recipe: Recipe, arguments: GRPOConfig, *, resume: bool) -> None:
     assert recipe.grpo is not None
     workers = connect_workers(recipe, Http())
     policy = Policy(recipe)
     scorers = make_scorers(recipe, workers.workers, workers.flaky_workers)
-    if cluster is not None:
-        scorers = Scorers(cluster, cluster.plain)
     rollouts = (
         Rollouts(recipe, policy, scorers.recipe)
         if recipe.answers is None
@@ -144,15 +134,13 @@ def _train(
         if is_main_process():
             name = CONDUCTOR if recipe.model.lora is not None else MODEL
             policy.save(recipe.output / name, weights)
-        log.finish(_cache_counts(workers, cluster))
+        log.finish(_cache_counts(workers))
 
 
-def _cache_counts(workers: WorkerSet, cluster: RayScorer | None) -> dict[str, float]:
+def _cache_counts(workers: WorkerSet) -> dict[str, float]:
     if workers.cache is None:
         return {}
-    counts = Counter(hits=workers.cache.hits, misses=workers.cache.misses)
-    counts.update(cluster.replies if cluster is not None else {})
-    return {"cache_hits": counts["hits"], "cache_misses": counts["misses"]}
+    return {"cache_hits": workers.cache.hits, "cache_misses": workers.cache.misses}
 
 
 class _GrpoRun(TrainerCallback):

@@ -45,7 +45,7 @@ from podium.workers.catalogue import Table
 Kind = Literal["sft", "grpo", "evolve"]
 AnyTable = TypeVar("AnyTable", bound=Table)
 
-NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "answers", "estimate", "run.ray")
+NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "answers", "estimate")
 """Keys without effect where no plan is executed."""
 
 NOT_FOR_DESCRIPTIONS: Final = (
@@ -81,7 +81,7 @@ NOT_FOR_EVOLUTION: Final = (
     "model.gradient_checkpointing",
     *("pool.subset", "pool.shuffle", "pool.worker_dropout", "pool.keep_needed"),
     *("data.etudes.everyday_share", "data.etudes.later_round_share"),
-    *("run.save_every", "run.eval_temperature", "run.baselines", "run.ray", "run.log"),
+    *("run.save_every", "run.eval_temperature", "run.baselines", "run.log"),
 )
 """Keys without effect with `[evolve]`: it writes no plans, and every step leaves a checkpoint."""
 

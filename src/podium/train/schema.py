@@ -478,10 +478,6 @@ class RunTable(Table):
             "left out: where all workers are free"
         ),
     )
-    ray: Name | None = Field(
-        default=None,
-        description="execute plans on the Ray cluster at that address, or `auto`",
-    )
     minutes: Positive | None = Field(
         default=None, description="stop with a checkpoint after this time; `--resume` continues"
     )

@@ -187,7 +187,7 @@ class Score:
 
 
 class PlanScorer(Protocol):
-    """Scores plans: a `Scorer` in this process, or a `RayScorer` on a cluster."""
+    """Scores plans, as `Scorer` does."""
 
     async def score(
         self,

@@ -1,10 +1,4 @@
-"""The workers of a training, and the scorers of plans over them, here or on a Ray cluster.
-
-    with ray_scorer(recipe) as scorer:
-        score = await scorer.score(text, task, pool)
-
-On a cluster, plans and tasks travel as data, never as code; scores come back. Each actor connects
-the recipe's workers, whose limits hold for each actor by itself. The reply cache stays here.
+"""The workers of a training, and the scorers of plans over them.
 
 The paper's ablations are switches of `[prompt]`: with `access = "binary"` a plan that names steps
 by index is malformed, and with `fixed_subtasks` every worker gets the same subtask.
@@ -13,12 +7,10 @@ by index is malformed, and with `fixed_subtasks` every worker gets the same subt
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
@@ -27,16 +19,13 @@ from podium.config import Settings
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import FREE, Reply, Request
-from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
-from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 from podium.train.exercises import pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.score import PlanScorer, Score, Scorer
-from podium.train.training_log import process_count
+from podium.train.score import PlanScorer, Scorer
 from podium.workers import Endpoint, Http, connect
-from podium.workers.cached import MIN_BYTES, CachedWorker, ReplyCache
+from podium.workers.cached import CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE
 
 CACHE_FILE: Final = "replies.sqlite3"
@@ -218,116 +207,3 @@ def refuse_indices(workflow: Workflow) -> None:
 
 def with_fixed_subtasks(workflow: Workflow) -> Workflow:
     return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
-
-
-# ---- on a Ray cluster
-
-WHAT_IS_LEFT: Final = (
-    "training is saved up to the last checkpoint: start the cluster again and continue with "
-    "--resume"
-)
-
-Rules = Literal["recipe", "plain"]
-"""Score plans by the recipe's rules, or by none, for baselines."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteSetup:
-    """The recipe and settings that give another machine the same workers."""
-
-    recipe: Recipe
-    settings: Settings | None
-
-
-class ScoreResult(NamedTuple):
-    """A score, and the actor's cache hits and misses since its last result."""
-
-    score: Score
-    hits: int
-    misses: int
-
-
-class ScoringActor:
-    """Scores plans on a machine of the cluster; its workers are connected with the first plan."""
-
-    def __init__(self, setup: RemoteSetup, cache: Any) -> None:
-        self._setup = setup
-        self._cache = RemoteReplyCache(cache)
-        self._scorers: Scorers | None = None
-        self._reported = (0, 0)
-
-    async def perform(
-        self, rules: Rules, text: str, task: Task, pool: Pool, options: Mapping[str, Any]
-    ) -> ScoreResult:
-        """Execute the plan and score it; `options` are those of `Scorer.score`."""
-        if self._scorers is None:
-            recipe, settings = self._setup.recipe, self._setup.settings
-            connected = connect_workers(recipe, Http(), cache=self._cache, settings=settings)
-            self._scorers = make_scorers(recipe, connected.workers, connected.flaky_workers)
-        scorer: PlanScorer = getattr(self._scorers, rules)
-        score = await scorer.score(text, task, pool, **options)
-        hits, misses = self._reported
-        self._reported = (self._cache.hits, self._cache.misses)
-        return ScoreResult(score, self._cache.hits - hits, self._cache.misses - misses)
-
-
-class RayScorer:
-    """Scores plans on the actors of a cluster; `replies` counts their cache hits and misses."""
-
-    def __init__(
-        self, actors: ActorPool, rules: Rules = "recipe", replies: Counter[str] | None = None
-    ) -> None:
-        self._actors = actors
-        self._rules: Rules = rules
-        self.replies = Counter[str]() if replies is None else replies
-
-    @property
-    def actor_count(self) -> int:
-        return len(self._actors)
-
-    @property
-    def plain(self) -> RayScorer:
-        """The same actors, without the recipe's rules."""
-        return RayScorer(self._actors, "plain", self.replies)
-
-    async def score(self, text: str, task: Task, pool: Pool, **options: Any) -> Score:
-        """Score the text as a plan for the task over that pool, as `Scorer.score` does."""
-        done: ScoreResult = await self._actors.perform(self._rules, text, task, pool, options)
-        self.replies += Counter(hits=done.hits, misses=done.misses)
-        return done.score
-
-
-@contextmanager
-def ray_scorer(recipe: Recipe, *, actor_count: int | None = None) -> Iterator[RayScorer]:
-    """Start actors in the recipe's cluster, one for each CPU or GPU by default.
-
-    Several processes that train together divide the actors among them.
-    """
-    assert recipe.run.ray is not None, "only a recipe with run.ray has a cluster"
-    settings = pool_settings(recipe) if recipe.pool.file is not None else None
-    with start_actors(
-        recipe.run.ray,
-        ScoringActor,
-        RemoteSetup(recipe, settings),
-        _replies(recipe),
-        on_gpus=_needs_gpus(recipe, settings),
-        hint=WHAT_IS_LEFT,
-        count=actor_count,
-        process_count=process_count(),
-    ) as actors:
-        yield RayScorer(actors)
-
-
-def _replies(recipe: Recipe) -> ReplyCacheSpec:
-    """Return the reply cache; nothing is written where the recipe disables it."""
-    if not recipe.run.cache_mb:
-        return ReplyCacheSpec(None, MIN_BYTES)
-    recipe.output.mkdir(parents=True, exist_ok=True)
-    return ReplyCacheSpec(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
-
-
-def _needs_gpus(recipe: Recipe, settings: Settings | None) -> bool:
-    """True if workers are models in this process, which need a GPU."""
-    if settings is None:
-        return bool(recipe.pool.adapters)
-    return any(worker.profile.provider == "transformers" for worker in settings.workers)
