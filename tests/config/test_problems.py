@@ -79,8 +79,8 @@ def test_an_unknown_key_is_named_with_the_nearest_valid_one(
         (WORKER + "capabilities = 'tools'", "worker[0].capabilities: expected a list, got the te"),
         (
             WORKER + "capabilities = ['tool']",
-            "worker[0].capabilities[0]: expected one of 'vision', 'tools', 'json', 'long_context', "
-            "'reasoning', 'sampling' or 'prefill', got the text 'tool'",
+            "worker[0].capabilities[0]: expected one of 'vision', 'pdf', 'tools', 'json', "
+            "'long_context', 'reasoning', 'sampling' or 'prefill', got the text 'tool'",
         ),
     ],
 )

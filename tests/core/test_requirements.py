@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
-from podium.core.errors import PlanError, UsageError
+from podium.core.errors import RequestRefused, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Price, ResponseOptions, Tool
 from podium.core.requirements import (
@@ -96,7 +96,22 @@ def test_unseen_images_go_to_the_final_step() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision"), worker("c", "vision", "json")))
     workflow, said = fit_workflow(chain("a", "a"), pool, JSON, PICTURE)
     assert workflow == chain("a", "c")
-    assert said == ("a cannot see images or PDFs, so c answers in its place",)
+    assert said == ("a cannot see images, so c answers in its place",)
+
+
+def test_a_pdf_needs_a_worker_that_reads_pdfs() -> None:
+    pdf = (Image("application/pdf", "JVBERi0="),)
+    pool = Pool((worker("a", "vision"), worker("b", "vision", "pdf")))
+    assert fit_workflow(chain("a"), pool, DEFAULT_RESPONSE_OPTIONS, pdf)[0] == chain("b")
+    with pytest.raises(UsageError, match="no worker of the pool can read PDFs"):
+        check_pool(Pool((worker("a", "vision"),)), DEFAULT_RESPONSE_OPTIONS, pdf)
+
+
+def test_an_image_that_a_tool_has_shown_goes_to_a_worker_that_sees_if_there_is_one() -> None:
+    pool = Pool((worker("a", "json"), worker("b", "vision"), worker("c", "vision", "json")))
+    assert fit_workflow(chain("a"), pool, JSON, (), PICTURE)[0] == chain("c")
+    blind = pool.without({"c"})
+    assert fit_workflow(chain("a"), blind, JSON, (), PICTURE) == (chain("a"), ())
 
 
 def test_uncallable_tools_go_to_the_final_step() -> None:
@@ -110,7 +125,7 @@ def test_uncallable_tools_go_to_the_final_step() -> None:
 def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision")))
     check_pool(pool, JSON, PICTURE)
-    with pytest.raises(PlanError, match="a gives the answer but cannot see images"):
+    with pytest.raises(RequestRefused, match="a gives the answer but cannot see images"):
         fit_workflow(chain("a"), pool, JSON, PICTURE)
 
 

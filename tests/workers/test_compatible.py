@@ -98,14 +98,14 @@ async def test_a_speakers_name_is_a_field_where_the_api_has_it(
 PDF = Image("application/pdf", "QUJD")
 
 
-async def test_a_pdf_is_sent_where_the_api_takes_files(vendor: Vendor, hire: Hire) -> None:
+async def test_a_pdf_is_sent_to_workers_that_read_pdfs(vendor: Vendor, hire: Hire) -> None:
     vendor.says(answer({"content": "Yes."}))
     asked = Request((Message("user", (Text("Why?"), PDF)),))
     await hire("openrouter", path="/v1").reply(asked)
     file = {"filename": "document.pdf", "file_data": "data:application/pdf;base64,QUJD"}
     assert vendor.body["messages"][0]["content"][1] == {"type": "file", "file": file}
     with pytest.raises(RequestRefused, match="takes no PDF in user messages"):
-        await hire("openai-compatible", path="/v1").reply(asked)
+        await hire("openrouter", path="/v1", without=("pdf",)).reply(asked)
 
 
 async def test_a_pdf_that_a_tool_read_does_not_end_a_conversation(
@@ -114,7 +114,7 @@ async def test_a_pdf_that_a_tool_read_does_not_end_a_conversation(
     vendor.says(answer({"content": "Yes."}))
     called = Message("assistant", (ToolCall("c", "read", "{}"),))
     result = Message("tool", (ToolResult("c", "plan.pdf", images=(PDF,)),))
-    await hire("openai-compatible", path="/v1").reply(Request((called, result)))
+    await hire("openrouter", path="/v1", without=("pdf",)).reply(Request((called, result)))
     assert "[a PDF that you cannot read]" in vendor.body["messages"][-1]["content"]
 
 

@@ -30,7 +30,13 @@ from podium.config.schema import (
     ServerSettings,
     StoreSettings,
 )
-from podium.config.workers import BATCHING_PROVIDER, PROVIDERS, WEIGHTS_PROVIDER, WorkerTable
+from podium.config.workers import (
+    BATCHING_PROVIDER,
+    PDF_PROVIDERS,
+    PROVIDERS,
+    WEIGHTS_PROVIDER,
+    WorkerTable,
+)
 from podium.core.budget import DEFAULT_BUDGET, Budget
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER, Limits, Pool, WorkerProfile
@@ -349,7 +355,10 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
     """Resolve one worker; the catalogue fills in what the table leaves out."""
     model = table.model or table.name
     entry = catalogue.lookup(table.provider, model)
-    capabilities = entry.capabilities if entry else catalogue.assumed(table.provider)
+    assumed = entry.capabilities if entry else catalogue.assumed(table.provider)
+    capabilities = assumed if table.capabilities is None else table.capabilities
+    if "vision" in capabilities and table.provider in PDF_PROVIDERS:
+        capabilities |= {"pdf"}
     described = entry.description if entry else ""
     known = {
         "context_window": entry.context_window if entry else None,
@@ -362,7 +371,7 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         description=described if table.description is None else table.description,
         price=_price(table, entry),
         limits=Limits(**{**known, **table.limits.model_dump(exclude_none=True)}),
-        capabilities=capabilities if table.capabilities is None else table.capabilities,
+        capabilities=capabilities,
         fallback=table.fallback,
     )
     options = {**(entry.options if entry else {}), **table.options}

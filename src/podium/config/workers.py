@@ -46,6 +46,11 @@ PROVIDERS: Final = (
 )
 """The values of a worker's `provider`."""
 
+PDF_PROVIDERS: Final = frozenset(
+    {"anthropic", "azure", "bedrock", "google", "openai", "openrouter", "vertex"}
+)
+"""Their models that see images read PDFs too."""
+
 _REACHED: Final = ("base_url", "key_env", "deployments")
 _NESTED: Final = "its steps are nested runs, whose calls have the models, prices and limits"
 _SCRIPT: Final = "it says what options.reply holds, and reaches nothing"

@@ -13,8 +13,11 @@ from typing import Final, Literal, get_args
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.request import Price
 
-Capability = Literal["vision", "tools", "json", "long_context", "reasoning", "sampling", "prefill"]
-"""`sampling`: it accepts temperature, top_p and seed. `prefill`: it continues a given reply."""
+Capability = Literal[
+    "vision", "pdf", "tools", "json", "long_context", "reasoning", "sampling", "prefill"
+]
+"""`pdf`: it reads PDFs. `sampling`: it accepts temperature, top_p and seed. `prefill`: it continues
+a given reply."""
 
 CAPABILITIES: Final[tuple[Capability, ...]] = get_args(Capability)
 

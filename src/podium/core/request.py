@@ -7,7 +7,7 @@ sum with an unknown part. Nothing is estimated here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar, final
 
@@ -223,7 +223,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image, or a PDF whose pages models with vision see: `data` or a `url`.
+    """An image or a PDF: `data` or a `url`.
 
     Args:
         media_type: Such as `"image/png"`.
@@ -350,11 +350,17 @@ def assistant(text: str) -> Message:
     return Message("assistant", (Text(text),))
 
 
-def images_in(messages: Sequence[Message]) -> tuple[Image, ...]:
+def images_in(messages: Iterable[Message]) -> tuple[Image, ...]:
     """Return every image of a conversation, those in tool results included."""
-    parts = [part for message in messages for part in message.parts]
+    messages = tuple(messages)
+    parts = (part for message in messages for part in message.parts)
     shown = (image for part in parts if isinstance(part, ToolResult) for image in part.images)
-    return (*(part for part in parts if isinstance(part, Image)), *shown)
+    return (*asked_images(messages), *shown)
+
+
+def asked_images(messages: Iterable[Message]) -> tuple[Image, ...]:
+    """Return the images of a conversation, except those in tool results."""
+    return tuple(part for m in messages for part in m.parts if isinstance(part, Image))
 
 
 def unanswered_calls(turns: Sequence[Message]) -> tuple[ToolCall, ...]:

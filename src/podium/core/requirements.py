@@ -1,16 +1,18 @@
 """The capabilities that a question needs, and workflows fitted to them.
 
-A schema needs a worker that writes JSON to order, an image one with vision. Where a plan gives its
-final step to a worker that lacks a capability, another takes it over, with a warning. What no
-worker of the pool can do is rejected before any call.
+A schema needs a worker that writes JSON to order, an image one with vision, a PDF one that reads
+PDFs. Where a plan gives its final step to a worker that lacks a capability, another takes it over,
+with a warning. What no worker of the pool can do is rejected before any call; of images in tool
+results a note remains, so that a conversation does not end because a tool returned one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from podium.core.errors import PlanError, UsageError
+from podium.core.errors import RequestRefused, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, TOOL_CHOICES, Image, ResponseOptions
 from podium.core.workflow import Workflow
@@ -18,7 +20,8 @@ from podium.core.workflow import Workflow
 Capabilities = frozenset[Capability]
 
 _WORDS: Final[dict[Capability, str]] = {
-    "vision": "see images or PDFs",
+    "vision": "see images",
+    "pdf": "read PDFs",
     "tools": "call tools",
     "json": "write JSON to a schema",
     "sampling": "accept temperature, top_p or seed",
@@ -43,8 +46,17 @@ def answer_capabilities(options: ResponseOptions) -> Capabilities:
 
 def sole_worker_capabilities(options: ResponseOptions, images: tuple[Image, ...]) -> Capabilities:
     """Return what a worker must be able to do that answers alone."""
-    needed = answer_capabilities(options)
-    return needed | {"vision"} if images else needed
+    return answer_capabilities(options) | image_capabilities(images)
+
+
+def image_capabilities(images: Iterable[Image]) -> Capabilities:
+    """Return what a worker must be able to do to see them all."""
+    return frozenset("pdf" if image.is_pdf else "vision" for image in images)
+
+
+def can_see(worker: WorkerProfile, image: Image) -> bool:
+    """True if the worker can see the image, or read it if it is a PDF."""
+    return image_capabilities((image,)) <= worker.capabilities
 
 
 def has_callable_tools(options: ResponseOptions) -> bool:
@@ -106,18 +118,31 @@ def check_pool(pool: Pool, options: ResponseOptions, images: tuple[Image, ...]) 
 
 
 def fit_workflow(
-    workflow: Workflow, pool: Pool, options: ResponseOptions, images: tuple[Image, ...]
+    workflow: Workflow,
+    pool: Pool,
+    options: ResponseOptions,
+    images: Iterable[Image],
+    shown: Iterable[Image] = (),
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Return the workflow with capable workers for its final steps, and warnings if changed.
 
-    For images one capable worker in the workflow is enough. Raises `PlanError` if no worker can do
-    all that the answer needs.
+    For images one capable worker in the workflow is enough; those that tools have `shown` need
+    none where no worker can see them. Raises `RequestRefused` if no worker can do all that the
+    answer needs.
     """
     workers = [pool[step.worker] for step in workflow.steps]
-    needed = answer_capabilities(options)
-    vision: Capabilities = frozenset({"vision"})
-    if images and not any(is_capable(worker, vision, pool) for worker in workers):
-        needed |= vision
+
+    def unseen(images: Iterable[Image]) -> Capabilities:
+        return frozenset(
+            need
+            for need in image_capabilities(images)
+            if not any(is_capable(worker, frozenset((need,)), pool) for worker in workers)
+        )
+
+    needed = answer_capabilities(options) | unseen(images)
+    wanted = needed | unseen(shown)
+    if any(worker.is_model and is_capable(worker, wanted, pool) for worker in pool):
+        needed = wanted
     if not needed:
         return workflow, ()
     steps, warnings = list(workflow.steps), list[str]()
@@ -139,7 +164,7 @@ def _fit_worker(
     )
     substitute = _substitute(final, needed, pool)
     if substitute is None:
-        raise PlanError(
+        raise RequestRefused(
             f"{final.name} gives the answer but cannot {missing or 'do all that is needed'}, and "
             f"no worker of the pool can do that and all else that the answer needs"
         )

@@ -36,7 +36,7 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.requirements import answer_capabilities, describe_capabilities
+from podium.core.requirements import answer_capabilities, can_see, describe_capabilities
 from podium.core.run import Round, Run, StepRecord
 from podium.core.tags import unused_suffix
 from podium.core.worker import Toolbox, exclude_servers
@@ -137,7 +137,7 @@ def request_for(
 
     `turns` are the step's turns so far; `kept` is the start of a broken-off reply to continue.
     """
-    images = run.images if "vision" in profile.capabilities else ()
+    images = tuple(image for image in run.images if can_see(profile, image))
     options = run.response_options
     start = ""
     if is_final and options.is_prefilled and turns and len(turns) == len(run.trailing):
@@ -213,10 +213,14 @@ def schema_error(worker: str, reply: Reply, schema: Mapping[str, Any]) -> BadRep
     return BadReply(f"{worker} was asked twice for JSON that fits the schema: {problem}")
 
 
-def without_images(result: ToolResult) -> ToolResult:
-    """Replace the images of a tool result by a note, for models without vision."""
-    texts = (result.text, *map(_describe_unseen, result.images))
-    return replace(result, text="\n".join(filter(None, texts)), images=())
+def describe_unseen(result: ToolResult, profile: WorkerProfile) -> ToolResult:
+    """Replace the images of a tool result that the worker cannot see by notes."""
+    unseen = [image for image in result.images if not can_see(profile, image)]
+    if not unseen:
+        return result
+    texts = (result.text, *map(_describe_unseen, unseen))
+    seen = tuple(image for image in result.images if image not in unseen)
+    return replace(result, text="\n".join(filter(None, texts)), images=seen)
 
 
 def _describe_unseen(image: Image) -> str:
@@ -277,14 +281,13 @@ def _adapt_for_worker(
 def _adapt_parts(
     message: Message, profile: WorkerProfile, has_tools: bool, names: dict[str, str]
 ) -> Iterator[Part]:
-    has_vision = "vision" in profile.capabilities
     for part in message.parts:
-        if isinstance(part, ToolResult) and part.images and not has_vision:
-            part = without_images(part)
+        if isinstance(part, ToolResult) and part.images:
+            part = describe_unseen(part, profile)
         if isinstance(part, Thinking):
             if part.model == profile.model:
                 yield part
-        elif isinstance(part, Image) and not has_vision:
+        elif isinstance(part, Image) and not can_see(profile, part):
             yield Text(_describe_unseen(part))
         elif isinstance(part, ToolCall) and not has_tools:
             names[part.id] = part.name

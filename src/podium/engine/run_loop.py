@@ -35,7 +35,13 @@ from podium.core.events import (
     StepProgress,
 )
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
-from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Message, ResponseOptions
+from podium.core.request import (
+    DEFAULT_RESPONSE_OPTIONS,
+    Message,
+    ResponseOptions,
+    asked_images,
+    images_in,
+)
 from podium.core.requirements import fit_workflow
 from podium.core.run import (
     ANSWERING,
@@ -78,9 +84,11 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
     if workflow is not None:
         names = [worker.name for worker in context.pool.workers]
         workflow.check(names, context.max_steps)
-        has_demands = context.images or options is not DEFAULT_RESPONSE_OPTIONS
+        images = (*context.images, *asked_images(context.history))
+        shown = images_in(context.history)
+        has_demands = images or shown or options is not DEFAULT_RESPONSE_OPTIONS
         if plan.role in ANSWERING and has_demands:
-            workflow, more = fit_workflow(workflow, context.pool, options, context.images)
+            workflow, more = fit_workflow(workflow, context.pool, options, images, shown)
             warnings += more
     elif context.answer is None:
         raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")

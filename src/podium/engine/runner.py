@@ -33,6 +33,7 @@ from podium.core.request import (
     Request,
     ResponseOptions,
     ToolResult,
+    asked_images,
 )
 from podium.core.requirements import check_pool, check_response_options
 from podium.core.run import (
@@ -359,7 +360,8 @@ class Runner:
         self._check_budget(options.budget, pool)
         if options.budget.depth == 0:
             pool = pool_at_depth(pool, 0, options.budget)
-        self._check_demands(pool, options.response_options, images)
+        asked = (*images, *asked_images((*history, *trailing)))
+        self._check_demands(pool, options.response_options, asked)
         return Run(
             id=options.run_id or new_run_id(),
             question=question,

@@ -29,6 +29,7 @@ from podium.core.request import (
     Request,
     Tool,
     assistant,
+    images_in,
     unanswered_calls,
     user,
 )
@@ -198,7 +199,8 @@ class StepRunner:
 
     def _needed_capabilities(self, profile: WorkerProfile) -> Capabilities:
         """Return what a replacement of that worker must be able to do in this step."""
-        options, images = self._run.response_options, self._run.images
+        run, options = self._run, self._run.response_options
+        images = images_in((run.question_message, *run.conversation))
         if options == DEFAULT_RESPONSE_OPTIONS and not images:
             return frozenset()
         if not self._is_final:

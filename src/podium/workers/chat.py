@@ -72,7 +72,7 @@ class ChatVariant:
     `echoes_prefill`: the server repeats it. `thinking` is the field that returns a model's own
     thinking to it. `names`: messages may name their speaker. `cache_writes`: the server counts
     cache writes; `cache_key`: it takes a prompt cache key. `parallel_tools`: it can be limited to
-    one tool call at a time. `detail`: it takes an image detail; `files`: it takes PDFs.
+    one tool call at a time. `detail`: it takes an image detail.
     """
 
     max_tokens: str = "max_tokens"
@@ -88,7 +88,6 @@ class ChatVariant:
     cache_key: bool = False
     parallel_tools: bool = False
     detail: bool = False
-    files: bool = False
 
 
 def build_body(
@@ -185,7 +184,7 @@ def _content(
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     if isinstance(part, Image) and part.is_pdf:
-        return _pdf(part, message, profile, variant)
+        return _pdf(part, message, profile)
     if isinstance(part, Image) and message.role != "system":
         shown = {"url": translation.data_url(part)}
         if part.detail and variant.detail:
@@ -194,11 +193,9 @@ def _content(
     raise translation.unsupported_part(part, message, profile)
 
 
-def _pdf(
-    part: Image, message: Message, profile: WorkerProfile, variant: ChatVariant
-) -> dict[str, Any]:
-    """Send a PDF where the API takes files; one that a tool read must not end a conversation."""
-    if variant.files and part.data and message.role != "system":
+def _pdf(part: Image, message: Message, profile: WorkerProfile) -> dict[str, Any]:
+    """Send a PDF as a file; one that a tool read must not end a conversation."""
+    if "pdf" in profile.capabilities and part.data and message.role != "system":
         file = {"filename": translation.PDF_NAME, "file_data": translation.data_url(part)}
         return {"type": "file", "file": file}
     if message.role == "tool":
@@ -513,7 +510,6 @@ _OPENAI: Final = ChatVariant(
     cache_key=True,
     parallel_tools=True,
     detail=True,
-    files=True,
 )
 
 VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
@@ -521,7 +517,7 @@ VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
         "openai": _OPENAI,
         "azure": _OPENAI,
         "openrouter": ChatVariant(
-            thinking="reasoning_details", cache_writes=True, parallel_tools=True, files=True
+            thinking="reasoning_details", cache_writes=True, parallel_tools=True
         ),
         "deepseek": ChatVariant(prefill_message={"prefix": True}, thinking="reasoning_content"),
         "mistral": ChatVariant(

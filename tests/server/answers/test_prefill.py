@@ -74,12 +74,3 @@ async def test_a_document_reaches_a_tier_as_text() -> None:
     content = [document, {"type": "text", "text": "Who?"}]
     await ask(worker, model="podium-mini", messages=[{"role": "user", "content": content}])
     assert worker.requests[0].messages[-1].text == "[document: Cats]\nThe cat is Tom.\n\nWho?"
-
-
-@pytest.mark.parametrize("model", ["solo", "podium-mini"])
-async def test_a_pdf_needs_a_worker_with_vision(model: str) -> None:
-    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
-    messages = [{"role": "user", "content": [{"type": "document", "source": source}]}]
-    response = await ask(ScriptedWorker("solo", "Yes."), model=model, messages=messages)
-    assert response.status_code == 400
-    assert "see images or PDFs" in response.json()["error"]["message"]

@@ -16,12 +16,12 @@ from podium.core.json_schema import check_schema, find_mismatch
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
     Delta,
-    Image,
     Message,
     Reply,
     Request,
     ResponseOptions,
     ToolResult,
+    asked_images,
 )
 from podium.core.requirements import (
     check_response_options,
@@ -38,10 +38,10 @@ from podium.engine.guardrails.redaction import StreamRestorer
 from podium.engine.reply_stream import ResumableText
 from podium.engine.requests import (
     ask_to_continue,
+    describe_unseen,
     final_request,
     repair_request,
     schema_error,
-    without_images,
 )
 from podium.server.access import Principal
 from podium.server.access.policy import RequestCost
@@ -297,8 +297,7 @@ class _ReplyStreamer:
 
 def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
     messages = strip_call_ids(request.messages)
-    if "vision" not in profile.capabilities:
-        messages = tuple(map(_describe_tool_images, messages))
+    messages = tuple(_describe_tool_images(message, profile) for message in messages)
     prefill = ""
     if request.prefill:
         messages = messages[:-1]
@@ -310,13 +309,14 @@ def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
     return final_request(request.response_options, messages, prefill=prefill, extra=extra)
 
 
-def _describe_tool_images(message: Message) -> Message:
+def _describe_tool_images(message: Message, profile: WorkerProfile) -> Message:
     """Replace images in tool results by text: unlike the user's own images, which are refused,
     they must not end a conversation."""
     if not any(isinstance(part, ToolResult) and part.images for part in message.parts):
         return message
     parts = (
-        without_images(part) if isinstance(part, ToolResult) else part for part in message.parts
+        describe_unseen(part, profile) if isinstance(part, ToolResult) else part
+        for part in message.parts
     )
     return replace(message, parts=tuple(parts))
 
@@ -339,8 +339,8 @@ def _check(request: ApiRequest, profile: WorkerProfile) -> None:
     check_response_options(options)
     if options.schema is not None:
         check_schema(options.schema)
-    images = (part for turn in request.messages for part in turn.parts if isinstance(part, Image))
-    missing = sole_worker_capabilities(options, tuple(images)) - profile.capabilities
+    needed = sole_worker_capabilities(options, asked_images(request.messages))
+    missing = needed - profile.capabilities
     if missing:
         raise ApiError(
             "invalid",

@@ -4,7 +4,7 @@ repeats one by its idempotency key."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -16,14 +16,8 @@ from podium.conductors.plan import read_workflow
 from podium.core.budget import NOTHING_SPENT, Budget, recorded_spending
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
 from podium.core.request import Effort, Message, ToolResult
-from podium.core.run import (
-    ClientRequest,
-    Round,
-    Run,
-    Tier,
-    new_run_id,
-    timestamp,
-)
+from podium.core.requirements import can_see
+from podium.core.run import ClientRequest, Round, Run, Tier, new_run_id, timestamp
 from podium.engine.runner import Options
 from podium.server.access import Principal
 from podium.server.access.policy import RequestCost
@@ -277,7 +271,9 @@ class Tiers:
             is_same = run.request.fingerprint.startswith(f"{fingerprint.settings}.")
         else:
             is_same = run.request.fingerprint == str(fingerprint)
-        return (run, found.results) if is_same and continues(run, found) else None
+        if not is_same or not continues(run, found) or _can_be_seen_better(run, found.results):
+            return None
+        return run, found.results
 
     async def _copy_to_rerun(
         self, rerun: Rerun, request: ApiRequest, principal: Principal, tier: Tier
@@ -379,6 +375,15 @@ class Tiers:
     def _excluded_by(self, principal: Principal) -> frozenset[str]:
         """Return what the key's rules and the administrator exclude from a run."""
         return (principal.exclude | principal.disabled) & self._excludable
+
+
+def _can_be_seen_better(run: Run, results: Iterable[ToolResult]) -> bool:
+    """True if results have images that the waiting worker cannot see, and another worker can."""
+    images = [image for result in results for image in result.images]
+    waiting = {step.answered_by or step.worker for step in run.steps if step.waiting_for}
+    if not images or all(can_see(run.pool[name], image) for name in waiting for image in images):
+        return False
+    return any(all(can_see(other, image) for image in images) for other in run.pool)
 
 
 def done_before(run: Run, rerun: Rerun) -> tuple[Round, ...]:
