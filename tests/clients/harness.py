@@ -147,8 +147,12 @@ def command_for(client: Client) -> tuple[str, ...]:
     return (str(python_of(client.environment)), str(driver))
 
 
-def run_client(client: Client, command: Sequence[str], directory: Path) -> Mapping[str, Any]:
+def run_client(
+    client: Client, command: Sequence[str], directory: Path, patience: float = PATIENCE
+) -> Mapping[str, Any]:
     """Run all scenarios of a client and return the results by `scenario tier`.
+
+    Raises `TimeoutExpired` where they take longer than `patience` seconds.
 
     The driver is one process, and so is the server: what one scenario leaves behind, the next
     one meets, as in the world.
@@ -178,14 +182,16 @@ def run_client(client: Client, command: Sequence[str], directory: Path) -> Mappi
             "NO_PROXY": "*",
         }
         sent = json.dumps(runs).encode()
-        output = _drive(command, sent, home, environment)
+        output = _drive(command, sent, home, environment, patience)
     results = [json.loads(line) for line in output.decode().splitlines()]
     found = {f"{result['scenario']} {result['tier']}": result for result in results}
     (directory / "results.json").write_text(json.dumps(found, indent=1), "utf-8")
     return found
 
 
-def _drive(command: Sequence[str], sent: bytes, home: Path, environment: dict[str, str]) -> bytes:
+def _drive(
+    command: Sequence[str], sent: bytes, home: Path, environment: dict[str, str], patience: float
+) -> bytes:
     """Return what a driver prints; one that hangs writes its stacks into `driver.log`."""
     pipe = subprocess.PIPE
     with (
@@ -195,7 +201,7 @@ def _drive(command: Sequence[str], sent: bytes, home: Path, environment: dict[st
         ) as process,
     ):
         try:
-            return process.communicate(sent, timeout=PATIENCE)[0]
+            return process.communicate(sent, timeout=patience)[0]
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)
             raise

@@ -99,6 +99,9 @@ def write_locks() -> None:
         )
 
 
+PATIENCE: Final = 600.0
+"""Seconds for a client's scenarios, on a machine that is busy with others too."""
+
 TIERS: Final[tuple[Tier, ...]] = ("worker", "podium", "podium-ultra")
 
 
@@ -113,7 +116,11 @@ def run_table(wanted: Sequence[str]) -> int:
             status = 1
             continue
         with tempfile.TemporaryDirectory() as directory:
-            results = run_client(client, command_for(client), Path(directory))
+            try:
+                results = run_client(client, command_for(client), Path(directory), PATIENCE)
+            except subprocess.TimeoutExpired as error:
+                say(str(error))
+                results = {}
             if kept := os.environ.get("CLIENTS_KEEP"):
                 shutil.copytree(directory, Path(kept) / client.name, dirs_exist_ok=True)
         for case in _cases_of(client):

@@ -23,8 +23,9 @@ export function codingAgent(dialect, program, prepare) {
       env: { PATH: process.env.PATH, HOME: home, NO_PROXY: "*", ...env },
       encoding: "utf8",
       input: "",
-      timeout: 60_000,
+      timeout: 150_000,
     });
+    if (done.error) throw done.error;
     process.stderr.write(`${done.stdout}\n${done.stderr}\n`);
     const written = readdirSync(project).filter(
       (name) => name.endsWith(".txt") && statSync(join(project, name)).isFile(),
