@@ -178,7 +178,11 @@ REQUESTS = [
     ("POST", PLAIN, b"[1]", 400, "object"),
     ("GET", "/v1/nowhere", b"", 404, "/v1/nowhere"),
     ("POST", "/chat/completions", b"{}", 404, "base URL to http://podium.test/v1"),
-    ("POST", "/v1/v1/messages", b"{}", 404, "base URL to http://podium.test/ without /v1"),
+    ("POST", "/v1/v1/messages", b"{}", 404, "for Anthropic's SDKs and Claude Code to http://podi"),
+    ("GET", "/models", b"", 404, "did you mean /v1/models?"),
+    ("POST", "/v1/chat/completions/chat/completions", b"{}", 404, "mean /v1/chat/completions?"),
+    ("POST", "/openai/v1/embeddings", b"{}", 404, "did you mean /v1/embeddings?"),
+    ("POST", "/api/chat", b"{}", 404, "this endpoint is not supported"),
 ]
 """A request, its status, and what the message of its body contains."""
 

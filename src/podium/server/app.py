@@ -58,6 +58,7 @@ from podium.server.service import Service, ServiceHolder
 
 CHAT_PATH: Final = "/v1/chat/completions"
 MESSAGES_PATH: Final = "/v1/messages"
+DIALECT_PATHS: Final = (CHAT_PATH, MESSAGES_PATH, "/v1/responses")
 PLAN_PATH: Final = "/v1/plan"
 
 HANDLERS: Final = MappingProxyType[str, type[RequestHandler]](
@@ -282,24 +283,29 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
         reason: Reason = "not_found" if error.status_code == 404 else "invalid"
         path = request.url.path
         message = f"{request.method} {path[:200]}: {error.detail}"
-        if path.startswith("/v1/v1/"):
-            message += f"; set the client's base URL to {request.base_url} without /v1"
-        elif path in ("/chat/completions", "/responses", "/messages"):
-            message += (
-                f"; did you mean /v1{path}? Set the client's base URL to {request.base_url}v1"
-            )
-        elif error.status_code == 404 and path.startswith("/v1/"):
-            paths = ", ".join(forward.PATHS)
-            message += (
-                f"; this endpoint is not supported. Every model supports {forward.ANSWERING}, and "
-                f"workers with an OpenAI-compatible API also {paths}; GET /docs lists all endpoints"
-            )
+        if error.status_code == 404:
+            message += f"; {_suggest_address(path, str(request.base_url).rstrip('/'))}"
         return respond(request, ApiError(reason, message), error.status_code, error.headers)
 
     @app.exception_handler(PodiumError)
     @app.exception_handler(Exception)
     async def on_exception(request: Request, error: Exception) -> JSONResponse:
         return respond(request, to_api_error(error, request.url.path))
+
+
+def _suggest_address(path: str, base_url: str) -> str:
+    """Name the base URL to which the path of a client belongs, or what is supported instead."""
+    known = (*DIALECT_PATHS, *forward.PATHS, "/v1/models")
+    if meant := next((each for each in known if path.endswith(each.removeprefix("/v1"))), None):
+        return (
+            f"did you mean {meant}? Set the client's base URL to {base_url}/v1, or for Anthropic's "
+            f"SDKs and Claude Code to {base_url}"
+        )
+    return (
+        f"this endpoint is not supported. Every model supports {forward.ANSWERING}, and workers "
+        f"with an OpenAI-compatible API also {', '.join(forward.PATHS)}; GET /docs lists all "
+        f"endpoints"
+    )
 
 
 def _wants_html(request: Request) -> bool:

@@ -329,7 +329,8 @@ class KeyAuthenticator(AccessPolicy):
         parsed = parse_token(token)
         account = None if parsed is None else await self._find_account(parsed.key_id, address)
         if parsed is None or account is None or not matches(parsed, account.key):
-            raise self._failed("invalid API key; check the key that is sent", address)
+            message = "invalid API key; send one that `podium keys create` has made: pk_…"
+            raise self._failed(message, address)
         return self._check_valid(account.key)
 
     async def _key_of_session(self, session: ParsedSession, address: str) -> Key:

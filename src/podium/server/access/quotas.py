@@ -93,7 +93,8 @@ class SpentCap:
 
 
 def _show(unit: str, value: float) -> str:
-    return f"${value:.6g}" if unit == "usd" else f"{value:,.0f} tokens"
+    dollars = f"{value:.8f}".rstrip("0").rstrip(".")
+    return f"${dollars}" if unit == "usd" else f"{value:,.0f} tokens"
 
 
 class KeyBudget:

@@ -79,8 +79,9 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
     }
     if is_refusal(request, answer):
         message |= {"content": None, "refusal": answer.text}
-    if request.shows_reasoning and answer.thinking:
-        message["reasoning_content"] = "\n\n".join(part.text for part in answer.thinking)
+    thinking = [part.text for part in answer.thinking if part.text]
+    if request.shows_reasoning and thinking:
+        message["reasoning_content"] = "\n\n".join(thinking)
     if answer.tool_calls:
         message["tool_calls"] = [tool_call(call) for call in answer.tool_calls]
     document = {
