@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium, Vendor
-from podium.cli.init import render_config
+from podium.cli.init import read_available_gigabytes, render_config
 from podium.config import load
 from podium.config.workers import WorkerTable
 
@@ -93,3 +93,9 @@ def test_workers_of_this_machine_need_no_cap(tmp_path: Path) -> None:
     settings = load(path)
     assert [one.profile.name for one in settings.workers] == ["llama3.2"]
     assert settings.budget.usd is None
+
+
+def test_memory_that_caches_hold_counts_as_free(tmp_path: Path) -> None:
+    file = tmp_path / "meminfo"
+    file.write_text("MemTotal: 9000000 kB\nMemFree: 10 kB\nMemAvailable:  2000000 kB\n", "utf-8")
+    assert read_available_gigabytes(file) == pytest.approx(2.048)

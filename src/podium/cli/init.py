@@ -83,10 +83,16 @@ def init(
 def _machine_line() -> str:
     gpu = "an NVIDIA GPU" if shutil.which("nvidia-smi") else "no NVIDIA GPU"
     try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    except (AttributeError, ValueError):  # not on macOS and Windows
-        return f"this machine: {os.cpu_count()} cores, {gpu}"
-    return f"this machine: {os.cpu_count()} cores, {free:.1f} GB free memory, {gpu}"
+        free = f"{read_available_gigabytes():.1f} GB free memory, "
+    except OSError:  # not on macOS and Windows
+        free = ""
+    return f"this machine: {os.cpu_count()} cores, {free}{gpu}"
+
+
+def read_available_gigabytes(file: Path = Path("/proc/meminfo")) -> float:
+    """Return the memory that a new program can have, caches included."""
+    lines = dict(line.split(":", 1) for line in file.read_text("utf-8").splitlines())
+    return int(lines["MemAvailable"].removesuffix("kB")) * 1024 / 1e9
 
 
 def _is_wanted(found: DiscoveredWorkers, *, yes: bool) -> bool:
