@@ -379,7 +379,7 @@ async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
         card = await asked(page, site.address)
         await card.get_by_role("button", name="Run beside the best").click()
         alone = version(page, "ada alone")
-        await alone.get_by_text("it is named first").wait_for()
+        await alone.get_by_text("is taken for the best").wait_for()
         assert "most expensive" not in await alone.inner_text()
 
 
@@ -584,7 +584,7 @@ async def test_with_keys_on_it_asks_for_one_and_then_answers(
 ) -> None:
     watched.allow("401 (Unauthorized)")
     await page.goto(site_with_keys.address)
-    await page.get_by_label("Key", exact=True).fill(site_with_keys.token)
+    await page.get_by_label("API key", exact=True).fill(site_with_keys.token)
     await page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
     await page.get_by_role("dialog").wait_for(state="detached")
     await page.get_by_label("Message").fill("Why is the sky blue?")

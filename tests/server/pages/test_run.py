@@ -27,6 +27,8 @@ from support.paced import Paced
 from support.runs_on_record import GONE, kept_run, long_run, round_of, step_record
 from support.site import Site, site_over
 
+expect = pytest.importorskip("playwright.async_api").expect
+
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page, Route
 
@@ -566,3 +568,24 @@ async def test_at_380_pixels_the_page_does_not_scroll_sideways(page: Page, site:
     await page.goto(run_url(site, kept_run(), "?step=0.3"))
     await step(page, 3).get_by_text("prompt 3").wait_for()
     assert await page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+async def test_a_drawing_takes_the_room_that_there_is(page: Page, site: Site) -> None:
+    steps = [
+        step_record(0),
+        step_record(1, access=(0,)),
+        step_record(2, access=(1,)),
+    ]
+    run = kept_run(1, rounds=(round_of(*steps),))
+    await site.keep(run)
+    await page.goto(site.url(f"/runs/{run.id}"))
+    box, last = page.locator(".graph-box"), page.locator("[data-step='2']")
+    await expect(last.locator("text").first).to_contain_text("part")
+    await last.click()
+    await page.set_viewport_size({"width": 380, "height": 800})
+    await expect(last.locator("text").first).to_have_text("2")
+    assert await box.evaluate("element => element.scrollWidth <= element.clientWidth")
+    await expect(last).to_have_attribute("aria-pressed", "true")
+    await expect(last).to_have_attribute("data-state", "done")
+    await page.set_viewport_size({"width": 1280, "height": 900})
+    await expect(last.locator("text").first).to_contain_text("part")

@@ -187,3 +187,25 @@ async def test_an_endpoint_has_examples_with_this_address_and_is_tried(
     await models.locator("summary").first.click()
     await models.get_by_role("button", name="Try it").click()
     await models.get_by_text("podium-ultra").first.wait_for()
+
+
+async def test_a_body_and_an_address_are_filled_in_and_tried(page: Page, site: Site) -> None:
+    run_id = await site.ask("Why is the sky blue?")
+    await page.goto(site.url("/docs"))
+    chat = page.locator("#post--v1-chat-completions")
+    await chat.locator("summary").first.click()
+    await chat.get_by_label("Body").fill('{"model": "checker", "messages": [')
+    await chat.get_by_role("button", name="Try it").click()
+    await expect(chat.get_by_role("status")).to_contain_text("JSON")
+    body = '{"model": "checker", "messages": [{"role": "user", "content": "Check it"}]}'
+    await chat.get_by_label("Body").fill(body)
+    await chat.get_by_role("button", name="Try it").click()
+    await expect(chat.get_by_role("status")).to_contain_text("I checked it: correct.")
+    run = page.locator("#get--v1-runs-run-id-")
+    await run.locator("summary").first.click()
+    await run.get_by_label("run_id").fill(run_id)
+    await run.get_by_role("button", name="Try it").click()
+    await expect(run.get_by_role("status")).to_contain_text("Why is the sky blue?")
+    deleting = page.locator("#delete--v1-runs-run-id-")
+    await deleting.locator("summary").first.click()
+    await expect(deleting.get_by_role("button", name="Try it")).to_have_count(0)

@@ -112,9 +112,9 @@ function askedForKey() {
           h(
             'p',
             { class: 'quiet-text' },
-            known.name ? 'Your session has expired. Sign in again with your API key.' : 'API key required. The operator of this server creates keys.',
+            known.name ? 'Your session has expired. Sign in again with your API key.' : 'API key required. Who runs this server creates one with: podium keys create NAME',
           ),
-          h('label', { for: 'key' }, 'Key'),
+          h('label', { for: 'key' }, 'API key'),
           field,
           problem,
           h(

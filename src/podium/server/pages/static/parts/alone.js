@@ -19,6 +19,6 @@ export async function bestWorker(signal) {
 /** @param {{worker: string, isMostExpensive: boolean}} best */
 export function whyBest({ worker, isMostExpensive }) {
   return isMostExpensive
-    ? `${worker} is the most expensive worker of this pool; every pool has prices to compare.`
-    : `No worker is known to cost more than ${worker}; of those that cost as much it is named first.`;
+    ? `${worker} is the most expensive worker of this pool, and so taken for the best.`
+    : `${worker} is taken for the best: no worker of this pool is known to cost more.`;
 }

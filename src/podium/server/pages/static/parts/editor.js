@@ -13,7 +13,7 @@ export class Editor {
   #workers;
   #steps;
   #prefix = `editor-${(editors += 1)}`;
-  #drawing = h('div', { class: 'graph-box' });
+  #drawing = h('div', {});
   #list = h('ol', { class: 'editor-steps' });
   #overall = h('p', { class: 'field-error', role: 'alert' });
   /** True if all problems are shown, not only those that typing on cannot fix. */

@@ -158,13 +158,13 @@ function progress({ samples, n, repeats, is_finished: isFinished }) {
     !isFinished && h('p', {}, 'The table appears when podium eval run is done. Samples so far:'),
     h(
       'ul',
-      { class: 'progress' },
+      { class: 'samples-so-far' },
       entries.map(([name, many]) =>
         h(
           'li',
           {},
           h('strong', {}, name),
-          ` ${countText(many)}${all ? ` of ${countText(all)}` : ''} `,
+          h('span', {}, `${countText(many)}${all ? ` of ${countText(all)}` : ''}`),
           all && h('progress', { max: all, value: many, 'aria-label': `${name}: ${many} of ${all}` }),
         ),
       ),

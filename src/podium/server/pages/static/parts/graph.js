@@ -4,9 +4,9 @@
 //
 // One step is a tab stop; arrow keys go from step to step, Enter and the space bar select one.
 
-import { s } from '../lib/dom.js';
+import { h, replace, s } from '../lib/dom.js';
 import { countText, shorten } from '../lib/format.js';
-import { LONGEST_LANE, NODE, layout, lettersIn, line, neighbour } from './layout.js';
+import { NODE, layout, lettersIn, line, neighbour } from './layout.js';
 
 /** What stands in a step beside the colour, which not everybody sees. */
 const GLYPHS = Object.freeze({ planned: '○', waiting: '○', running: '◔', done: '✓', failed: '✕' });
@@ -27,9 +27,13 @@ const LONGEST_DASHED = 60_000;
 /** The point of the arrow at which every line into a step ends. */
 const PORT = `M-6 ${NODE.height / 2 - 4}l6 4l-6 4z`;
 
-/** The widest that a drawing is made, and what stands beside it on a page. */
-const MOST_ROOM = 960;
+/** What stands beside a drawing on a page, until it is known how much room it has. */
 const AROUND = 120;
+const MOST_ROOM = 960;
+
+/** Narrower steps show no words, and these in turn only a mark. */
+const NARROWEST_WITH_WORDS = 110;
+const NARROWEST_WITH_STATE = 80;
 
 const LONGEST_SPOKEN = 120;
 const LONGEST_TITLE = 500;
@@ -44,8 +48,13 @@ export function graph(steps, options) {
 }
 
 class Graph {
+  #steps;
+  #label;
+  /** @type {ReturnType<typeof layout>} */
   #drawing;
-  #nodes;
+  /** @type {StepNode[]} */
+  #nodes = [];
+  #svg = s('svg', { class: 'graph', role: 'group' });
   #flow = s('path', { class: 'graph-flow' });
   #chosen = s('path', { class: 'graph-chosen' });
   #onSelect;
@@ -58,38 +67,57 @@ class Graph {
    * @param {{onSelect?: (index: number) => void, label?: string}} [options]
    */
   constructor(steps, { onSelect, label = 'The workflow' } = {}) {
-    const drawing = layout(steps, Math.min(MOST_ROOM, innerWidth - AROUND));
-    this.#drawing = drawing;
+    this.#steps = steps;
+    this.#label = label;
     this.#onSelect = onSelect;
-    this.#nodes = steps.map((step, index) => new StepNode(step, index, drawing));
-    const { reads, direct, implied } = drawing;
-    const drawsAll = isLegible(reads);
+    this.#drawing = layout(steps, Math.min(MOST_ROOM, innerWidth - AROUND));
+    this.#draw();
     /** What to say beside a drawing that leaves something out; empty for most. */
-    this.hint = drawsAll ? '' : 'Select a step to see a line to all that it reads.';
-    /** @type {SVGElement} */
-    this.element = s(
-      'svg',
-      {
-        class: 'graph',
-        width: drawing.width,
-        height: drawing.height,
-        role: 'group',
-        'aria-label': spokenLabel(label, steps.length, drawing.lanes.length),
-        onclick: (/** @type {Event} */ event) => this.#clicked(event),
-        onkeydown: (/** @type {KeyboardEvent} */ event) => this.#pressed(event),
-        onpointerover: (/** @type {Event} */ event) => {
-          const index = indexOf(event.target);
-          if (index !== null) this.#nodes[index].hover();
-        },
-      },
-      drawing.lanes.map((lane, index) => laneOf(lane, index)),
-      this.#drawn(s('path', { class: 'graph-implied' }), drawsAll ? implied : []),
+    this.hint = isLegible(this.#drawing.reads)
+      ? ''
+      : 'Select a step to see a line to all that it reads.';
+    this.#svg.addEventListener('click', (event) => this.#clicked(event));
+    this.#svg.addEventListener('keydown', (event) => this.#pressed(event));
+    this.#svg.addEventListener('pointerover', (event) => {
+      const index = indexOf(event.target);
+      if (index !== null) this.#nodes[index].hover();
+    });
+    this.element = h('div', { class: 'graph-box', tabindex: '-1' }, this.#svg);
+    new ResizeObserver(() => this.#fit()).observe(this.element);
+  }
+
+  /** Lay it out anew where the room for it has changed. */
+  #fit() {
+    const room = this.element.clientWidth;
+    if (room === 0) return; // folded away
+    const drawing = layout(this.#steps, room);
+    if (drawing.width === this.#drawing.width && drawing.longestLane === this.#drawing.longestLane) return;
+    const isFocused = this.#svg.contains(document.activeElement);
+    this.#drawing = drawing;
+    this.#draw();
+    if (this.#selected >= 0) this.select(this.#selected);
+    if (isFocused) this.#nodes[this.#stop].element.focus();
+  }
+
+  #draw() {
+    const { reads, direct, implied, lanes, width, height, longestLane } = this.#drawing;
+    const earlier = this.#nodes;
+    this.#nodes = this.#steps.map(
+      (step, index) => new StepNode(step, index, this.#drawing, earlier[index]),
+    );
+    this.#svg.setAttribute('width', String(width));
+    this.#svg.setAttribute('height', String(height));
+    this.#svg.setAttribute('aria-label', spokenLabel(this.#label, this.#steps.length, lanes.length));
+    replace(
+      this.#svg,
+      lanes.map((lane, index) => laneOf(lane, index, longestLane)),
+      this.#drawn(s('path', { class: 'graph-implied' }), isLegible(reads) ? implied : []),
       this.#drawn(s('path', { class: 'graph-lines' }), isLegible(direct) ? direct : []),
       this.#flow,
       this.#chosen,
       this.#nodes.map((node) => node.element),
     );
-    this.#nodes[0]?.element.setAttribute('tabindex', '0');
+    this.#nodes[this.#stop]?.element.setAttribute('tabindex', '0');
     this.#drawFlow();
   }
 
@@ -193,20 +221,25 @@ class StepNode {
   #step;
   #index;
   #reads;
-  #tokens = /** @type {number | null} */ (null);
+  #width;
+  /** @type {number | null} */
+  #tokens;
   #note = s('text', { class: 'graph-note', x: 10, y: 32 });
 
   /**
    * @param {import('./layout.js').Step} step
    * @param {number} index
    * @param {ReturnType<typeof layout>} drawing
+   * @param {StepNode} [earlier] The same step in a drawing that this one replaces.
    */
-  constructor(step, index, drawing) {
+  constructor(step, index, drawing, earlier) {
+    const { x, y, width } = drawing.places[index];
     this.#step = step;
     this.#index = index;
     this.#reads = drawing.reads[index];
-    this.state = step.state ?? 'waiting';
-    const { x, y, width } = drawing.places[index];
+    this.#width = width;
+    this.#tokens = earlier ? earlier.#tokens : null;
+    this.state = earlier?.state ?? step.state ?? 'waiting';
     this.element = s(
       'g',
       {
@@ -235,6 +268,7 @@ class StepNode {
 
   /** @param {number} width */
   #task(width) {
+    if (width < NARROWEST_WITH_WORDS) return null;
     const room = lettersIn(width) - String(this.#index).length;
     return `\u2002${shorten(this.#step.subtask, room)}`;
   }
@@ -248,7 +282,8 @@ class StepNode {
     const { worker } = this.#step;
     const subtask = shorten(this.#step.subtask, LONGEST_SPOKEN);
     const glyph = GLYPHS[/** @type {keyof typeof GLYPHS} */ (state)] ?? OTHER_GLYPH;
-    this.#note.textContent = `${glyph} ${state}${used}`;
+    const words = this.#width < NARROWEST_WITH_STATE ? '' : ` ${state}`;
+    this.#note.textContent = `${glyph}${words}${this.#width < NODE.narrow ? '' : used}`;
     this.element.setAttribute('data-state', state);
     this.element.setAttribute(
       'aria-label',
@@ -266,8 +301,9 @@ function inWords(reads) {
 /**
  * @param {import('./layout.js').Lane} lane
  * @param {number} index
+ * @param {number} longest How many letters of the worker's name are shown.
  */
-function laneOf(lane, index) {
+function laneOf(lane, index, longest) {
   return s(
     'g',
     { class: index % 2 ? 'graph-lane graph-lane-odd' : 'graph-lane', 'aria-hidden': 'true' },
@@ -276,7 +312,7 @@ function laneOf(lane, index) {
       'text',
       { x: 10, y: lane.top + lane.height / 2 + 4 },
       s('title', {}, lane.worker),
-      shorten(lane.worker, LONGEST_LANE),
+      shorten(lane.worker, longest),
     ),
   );
 }

@@ -8,13 +8,17 @@
  * @typedef {{worker: string, top: number, height: number}} Lane
  */
 
-export const NODE = Object.freeze({ narrowest: 148, widest: 320, height: 40, inset: 10 });
+export const NODE = Object.freeze({ narrowest: 56, narrow: 148, widest: 320, height: 40, inset: 10 });
 
-const GAP = Object.freeze({ column: 44, row: 12, lane: 20 });
+/** `tight` is between columns where there is no room for steps with words. */
+const GAP = Object.freeze({ column: 44, tight: 20, row: 12, lane: 20 });
 const MARGIN = Object.freeze({ right: 16, top: 4 });
 
-/** Workers' names stand to the left of their lanes; longer ones are cut off. */
-export const LONGEST_LANE = 20;
+/** Workers' names stand to the left of their lanes; longer ones are cut off, sooner in a narrow
+ * drawing. */
+const LONGEST_LANE = 20;
+const LONGEST_NARROW_LANE = 10;
+const NARROW_ROOM = 480;
 const LETTER = 7.5;
 
 /**
@@ -55,20 +59,22 @@ function directReads(reads) {
 /**
  * The whole drawing: a place for every step, lanes, lines and the size.
  * @param {Step[]} steps
- * @param {number} [room] How wide it may be: steps are as wide as their words, where they can.
+ * @param {number} room How wide it should be: steps are as wide as their words where they can be,
+ * and shrink to their numbers where they must.
  * `reads` are all reads of each step: the `direct` ones, and those that others imply.
  * @returns {{places: Place[], lanes: Lane[], reads: number[][], direct: number[][],
- *   implied: number[][], width: number, height: number}}
+ *   implied: number[][], width: number, height: number, longestLane: number}}
  */
-export function layout(steps, room = 0) {
+export function layout(steps, room) {
   const reads = readsOf(steps);
   const direct = directReads(reads);
   const columns = depths(direct);
   const workers = [...new Set(steps.map((step) => step.worker))];
   const rows = rowsWithinLanes(steps, columns);
   const lanes = lanesOf(workers, steps, rows);
-  const left = roomForNames(workers);
-  const width = widthOfSteps(steps, columns, room - left - MARGIN.right);
+  const longestLane = room < NARROW_ROOM ? LONGEST_NARROW_LANE : LONGEST_LANE;
+  const left = roomForNames(workers, longestLane);
+  const { width, gap } = widthOfSteps(steps, columns, room - left - MARGIN.right);
   const laneOf = new Map(workers.map((worker, lane) => [worker, lane]));
   const places = steps.map((step, index) => {
     const lane = laneOf.get(step.worker) ?? 0;
@@ -77,7 +83,7 @@ export function layout(steps, room = 0) {
       column: columns[index],
       lane,
       width,
-      x: left + columns[index] * (width + GAP.column),
+      x: left + columns[index] * (width + gap),
       y: lanes[lane].top + inset + rows[index] * (NODE.height + GAP.row),
     };
   });
@@ -91,6 +97,7 @@ export function layout(steps, room = 0) {
     implied: reads.map((own, index) => without(own, direct[index])),
     width: right + width + MARGIN.right,
     height: (last ? last.top + last.height : 0) + MARGIN.top,
+    longestLane,
   };
 }
 
@@ -105,7 +112,7 @@ export function line(from, to) {
   const y1 = from.y + NODE.height / 2;
   const x2 = to.x;
   const y2 = to.y + NODE.height / 2;
-  const bend = Math.max(24, (x2 - x1) / 2);
+  const bend = Math.max(GAP.tight / 2, (x2 - x1) / 2);
   // A line along a row would run behind the steps between its ends: it goes around them.
   const around = y1 === y2 && to.column - from.column > 1 ? NODE.height : 0;
   return `M${x1} ${y1}C${x1 + bend} ${y1 - around} ${x2 - bend} ${y2 - around} ${x2} ${y2}`;
@@ -151,9 +158,12 @@ function without(reads, others) {
   return reads.filter((read) => !left.has(read));
 }
 
-/** @param {string[]} workers */
-function roomForNames(workers) {
-  const longest = Math.max(0, ...workers.map((worker) => Math.min(worker.length, LONGEST_LANE)));
+/**
+ * @param {string[]} workers
+ * @param {number} most How many letters of a name are shown.
+ */
+function roomForNames(workers, most) {
+  const longest = Math.max(0, ...workers.map((worker) => Math.min(worker.length, most)));
   return Math.round(longest * LETTER) + 28;
 }
 
@@ -174,8 +184,10 @@ function widthOfSteps(steps, columns, room) {
   const many = columns.reduce((most, column) => Math.max(most, column + 1), 1);
   const longest = steps.reduce((most, { subtask }) => Math.max(most, subtask.length), 0);
   const wanted = (longest + String(steps.length).length + 1) * LETTER + 2 * NODE.inset;
-  const offered = Math.floor(room / many) - GAP.column;
-  return Math.max(NODE.narrowest, Math.min(Math.ceil(wanted), offered, NODE.widest));
+  const fitting = (/** @type {number} */ gap) => Math.floor((room + gap) / many) - gap;
+  const gap = fitting(GAP.column) < NODE.narrow ? GAP.tight : GAP.column;
+  const useful = Math.max(NODE.narrow, Math.min(Math.ceil(wanted), NODE.widest));
+  return { width: Math.max(NODE.narrowest, Math.min(useful, fitting(gap))), gap };
 }
 
 /** @param {number[][]} direct */

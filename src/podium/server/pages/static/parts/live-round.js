@@ -55,7 +55,7 @@ export class LiveRound {
       'section',
       { class: 'version-round' },
       heading && h('h4', {}, heading),
-      h('div', { class: 'graph-box' }, this.#graph.element),
+      this.#graph.element,
       h('p', { class: 'quiet-text version-hint' }, hint.filter(Boolean).join(' ')),
       routed ? h('p', { class: 'quiet-text' }, routed.sentence) : null,
       warnings.map((warning) => h('p', { class: 'notice' }, warning)),

@@ -296,7 +296,7 @@ async function whole({ evaluation, strategy }, { task, repeat }, signal) {
   return h(
     'div',
     { class: 'result-run' },
-    h('p', { class: 'small quiet-text' }, `${run.status}, led by ${run.conductor}`),
+    h('p', { class: 'small quiet-text' }, `${run.status}, planned by ${run.conductor}`),
     trace.rounds.map((round) => [
       planning(round, run.rounds[round.index]),
       h('div', { class: 'steps' }, round.steps.map((step) => stepPart(step, { load }).element)),

@@ -119,10 +119,9 @@ export class RunView {
     });
     const { drawing, access, steps } = this.shown;
     const planned = planning(round, this.trace.document.rounds[index]);
-    const box = h('div', { class: 'graph-box', tabindex: '-1' }, drawing.element);
     const list = h('div', { class: steps.length > MANY ? 'steps many' : 'steps' });
     list.append(...steps.map((part) => part.element));
-    replace(this.workflow, section('Workflow', this.choice(index), box, planned));
+    replace(this.workflow, section('Workflow', this.choice(index), drawing.element, planned));
     replace(
       this.inside,
       steps.length > 1 || index > 0 ? section('Access', access.element) : null,

@@ -241,7 +241,7 @@ function nestedRun(run, load) {
   return h(
     'div',
     { class: 'nested-run' },
-    h('p', { class: 'quiet-text' }, `${run.run_id}, ${run.status}, led by ${run.conductor}`),
+    h('p', { class: 'quiet-text' }, `${run.run_id}, ${run.status}, planned by ${run.conductor}`),
     run.error ? h('p', { class: 'notice' }, run.error) : null,
     trace.rounds.map((round) =>
       round.steps.map((step) => stepPart(step, { load, nested: run.run_id }).element),

@@ -1,8 +1,12 @@
 // How an endpoint is called by programs, with the address of this server, and its answer here.
 
-import { get } from '../lib/api.js';
+import { get, post } from '../lib/api.js';
 import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
+
+/** What may be tried: what answers with JSON at once, and deletes nothing. */
+const TRIED = ['get', 'post'];
+const LONGEST_RESULT = 20_000;
 
 /**
  * @param {{method: string, path: string}} what
@@ -11,17 +15,7 @@ import { h, replace } from '../lib/dom.js';
  */
 export function tryIt({ method, path }, schema) {
   const body = schema ? example(schema) : null;
-  const result = h('pre', { tabindex: 0, role: 'status', hidden: true });
-  const run = async () => {
-    result.hidden = false;
-    replace(result, 'Asking…');
-    try {
-      replace(result, JSON.stringify(await get(path), null, 2).slice(0, 20_000));
-    } catch (error) {
-      replace(result, error instanceof Error ? error.message : String(error));
-    }
-  };
-  const isSimple = method === 'get' && !path.includes('{') && path.startsWith('/v1/');
+  const mayBeTried = TRIED.includes(method) && path.startsWith('/v1/') && !path.endsWith('/events');
   return h(
     'div',
     { class: 'api-part' },
@@ -35,8 +29,43 @@ export function tryIt({ method, path }, schema) {
         copyButton('Copy', () => text),
       ),
     ),
-    isSimple && h('button', { type: 'button', class: 'small', onclick: run }, 'Try it'),
-    isSimple && result,
+    mayBeTried && form(method, path, body),
+  );
+}
+
+/**
+ * The parts of the address and the body to fill in, and what the server answers to them.
+ * @param {string} method @param {string} path @param {any} body
+ */
+function form(method, path, body) {
+  const inputs = [...path.matchAll(/\{(\w+)\}/g)].map(
+    ([, name]) => /** @type {HTMLInputElement} */ (h('input', { name, required: true, spellcheck: 'false' })),
+  );
+  const text = /** @type {HTMLTextAreaElement} */ (h('textarea', { rows: 9, spellcheck: 'false' }));
+  text.value = JSON.stringify(body, null, 2);
+  const result = h('pre', { tabindex: 0, role: 'status', hidden: true });
+  const run = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    result.hidden = false;
+    replace(result, 'Asking…');
+    const address = inputs.reduce(
+      (done, { name, value }) => done.replace(`{${name}}`, encodeURIComponent(value)),
+      path,
+    );
+    try {
+      const answered = method === 'get' ? get(address) : post(address, body && JSON.parse(text.value));
+      replace(result, JSON.stringify(await answered, null, 2).slice(0, LONGEST_RESULT));
+    } catch (error) {
+      replace(result, error instanceof Error ? error.message : String(error));
+    }
+  };
+  return h(
+    'form',
+    { class: 'api-try', onsubmit: run },
+    inputs.map((input) => h('label', {}, h('code', {}, input.name), input)),
+    body && h('label', {}, 'Body', text),
+    h('div', {}, h('button', { class: 'small' }, 'Try it')),
+    result,
   );
 }
 
@@ -55,7 +84,8 @@ function examples(method, url, body) {
       'import os, httpx',
       '',
       'headers = {"Authorization": f"Bearer {os.environ[\'PODIUM_KEY\']}"}',
-      `response = httpx.request("${method}", "${url}", headers=headers${json ? `, json=${python}` : ''})`,
+      ...(json ? [`body = ${python}`] : []),
+      `response = httpx.request("${method}", "${url}", headers=headers${json ? ', json=body' : ''})`,
       'print(response.json())',
     ].join('\n'),
     JavaScript: [
