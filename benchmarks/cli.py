@@ -13,26 +13,17 @@ import typer
 if TYPE_CHECKING:
     from benchmarks.report import Figures
 
+PLANS: Final = Path(__file__).with_name("plans.jsonl")
 ALL_PARTS: Final = "faults,overlap,kills,replicas,soak,fuzz,peer"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 Quick = Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")]
 Peers = Annotated[
-    bool, typer.Option("--peers/--no-peers", help="Measure the peer too, in its own environment.")
+    bool, typer.Option("--peers/--no-peers", help="Measure peers too, in their own environments.")
 ]
 Output = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
-]
-LiteLLM = Annotated[
-    Path | None,
-    typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
-]
-Portkey = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="SCRIPT", help="build/start-server.js of the npm package @portkey-ai/gateway."
-    ),
 ]
 
 
@@ -56,44 +47,29 @@ def engine(
 
 
 @app.command()
-def server(
-    quick: Quick = False,
-    peers: Peers = True,
-    litellm: LiteLLM = None,
-    portkey: Portkey = None,
-) -> None:
+def server(quick: Quick = False, peers: Peers = True) -> None:
     """The server, the LiteLLM proxy and Portkey's gateway, over one upstream on this machine."""
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.server import QUICK, USUAL, measure_server
 
-    measuring = measure_server(
-        QUICK if quick else USUAL,
-        peers=peers,
-        litellm=litellm,
-        portkey=portkey,
-        on_progress=_print_progress,
-    )
-    _print(run_on_fast_loop(measuring))
+    extent = QUICK if quick else USUAL
+    _print(run_on_fast_loop(measure_server(extent, peers=peers, on_progress=_print_progress)))
 
 
 @app.command()
 def latency(
-    count: Annotated[int, typer.Option(min=1, max=200, help="Plans of each form.")] = 200,
-    langgraph: Annotated[
-        Path | None,
-        typer.Option(metavar="PYTHON", help="The Python of an environment that has LangGraph."),
-    ] = None,
-    litellm: LiteLLM = None,
-    portkey: Portkey = None,
+    plans: Annotated[
+        Path, typer.Option(metavar="FILE", help="Plans as JSON lines; benchmarks/README.md.")
+    ] = PLANS,
+    count: Annotated[int, typer.Option(min=1, help="At most so many plans of each form.")] = 200,
+    peers: Peers = True,
 ) -> None:
     """Conducted answers beside direct calls, over models of realistic speed."""
-    from benchmarks.latency import measure_latency
+    from benchmarks.latency import measure_latency, read_plans
     from benchmarks.processes import run_on_fast_loop
 
-    measuring = measure_latency(
-        count, _print_progress, langgraph=langgraph, litellm=litellm, portkey=portkey
-    )
-    _print(run_on_fast_loop(measuring))
+    found = read_plans(plans, count)
+    _print(run_on_fast_loop(measure_latency(found, peers=peers, on_progress=_print_progress)))
 
 
 @app.command()
@@ -132,7 +108,6 @@ def chaos(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of the faults.")] = 1,
     output: Output = None,
-    litellm: LiteLLM = None,
 ) -> None:
     """Break things, and check that the promises hold; the exit code is 1 where one was broken.
 
@@ -140,7 +115,7 @@ def chaos(
     """
     from benchmarks.chaos.run import QUICK, USUAL, Order, measure_chaos, parts_named
 
-    order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm, quick=quick)
+    order = Order(extent=QUICK if quick else USUAL, seed=seed, quick=quick)
     at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait
     figures = asyncio.run(measure_chaos(parts_named(part), order, _print_progress, at_once=at_once))
     if output is not None:

@@ -15,7 +15,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
-from benchmarks.environment import LANGGRAPH, InstallCommands, OnProgress, install_commands, prepare
+from benchmarks.environment import LANGGRAPH, OnProgress, prepare
 from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
 from benchmarks.timing import Chains, Contestant, Timing, run_interleaved
 from podium.conductors import FixedConductor
@@ -48,7 +48,6 @@ class PeerProcess:
             text=True,
             env=settings,
         )
-        self.version = self._next_line()["version"]
 
     async def block(self) -> float:
         assert self._process.stdin is not None, "the process was started with a pipe"
@@ -112,9 +111,7 @@ BARS: Final = {
 }
 
 
-def engine_figures(
-    timings: Mapping[str, Timing], join_seconds: float, langgraph: str | None, repeat: int
-) -> Figures:
+def engine_figures(timings: Mapping[str, Timing], join_seconds: float, repeat: int) -> Figures:
     """Compare the fastest blocks: ours with the bare TaskGroup's, LangGraph's with ours."""
     engine, peer = timings["engine"].best, timings.get("langgraph")
     document = {
@@ -127,7 +124,7 @@ def engine_figures(
         },
         "join_milliseconds": round(join_seconds * 1000, 2),
         "repeat": repeat,
-        "langgraph": langgraph,
+        "langgraph": LANGGRAPH.version,
         **machine(),
     }
     return Figures(document, BARS)
@@ -237,7 +234,6 @@ async def measure_engine(
     *,
     peers: bool,
     on_progress: OnProgress,
-    install: InstallCommands = install_commands,
 ) -> Figures:
     """Measure `repeat` blocks of each contestant; without `peers`, Podium alone."""
     contestants: list[Contestant] = [
@@ -247,8 +243,7 @@ async def measure_engine(
         runner(),
     ]
     peer = None
-    if peers:
-        python = await prepare(LANGGRAPH, on_progress, install)
+    if peers and (python := await prepare(LANGGRAPH, on_progress)) is not None:
         peer = PeerProcess("langgraph", python, "langgraph_chain.py")
         contestants.append(peer)
     try:
@@ -257,5 +252,4 @@ async def measure_engine(
     finally:
         if peer is not None:
             peer.close()
-    version = peer.version if peer is not None else None
-    return engine_figures(timings, await join_makespan(), version, repeat)
+    return engine_figures(timings, await join_makespan(), repeat)

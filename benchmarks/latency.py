@@ -1,11 +1,9 @@
 """Latency of conducted answers beside direct calls, over models of realistic speed.
 
 A model's first token comes after a log-normal time (median 0.6 s), then 60 tokens a second; a
-planner writes at 40, 80 and 120. One call is also made through the gateways of Podium, LiteLLM and
-Portkey. The plans in `plans.jsonl` are three-step plans that the embedded
-conductor wrote for études; the JSON form and the paper's three lists hold the same workflows, the
-JSON form after a reasoning of the prompt's examples. But for the gateways, workers sleep in this
-process, so that the figures hold no network.
+planner writes at 40, 80 and 120. There workers sleep in this process, so the figures hold no
+network. Then one call is made through the servers of Podium and of gateways, 1,000 streams are
+opened at once, and the engine is measured by itself.
 """
 
 from __future__ import annotations
@@ -13,111 +11,175 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import random
 import subprocess
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from benchmarks.environment import OnProgress
+from benchmarks.capacity.measure import LOADS, MAX_IN_FLIGHT, memory_in_flight
+from benchmarks.engine import BARS as ENGINE_BARS
+from benchmarks.engine import measure_engine
+from benchmarks.environment import LANGGRAPH, LITELLM, PORTKEY, OnProgress, prepare
 from benchmarks.load_client import Call, connect
 from benchmarks.processes import UPSTREAM, upstream_process
 from benchmarks.report import AT_MOST, Figures, machine
 from benchmarks.server import (
+    TIER,
     litellm_model,
     litellm_process,
     podium_server,
     portkey_call,
     portkey_process,
 )
-from benchmarks.upstream import MEDIAN_FIRST_TOKEN, MODEL, SPREAD, TOKENS_A_SECOND, first_token
+from benchmarks.upstream import MODEL, TOKENS_A_SECOND, first_token
 from podium.conductors import ModelConductor, conductor_for_tier
-from podium.conductors.plan import PlanStream, parse, workflow_document, write
-from podium.conductors.prompt import examples
-from podium.core.conductor import Conductor
+from podium.conductors.plan import PlanStream, parse, write
+from podium.core.errors import ConfigError, PodiumError
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request, Usage, user
+from podium.core.run import Run, load
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Runner
 
-PLANS: Final = Path(__file__).with_name("plans.jsonl")
-POOL: Final = Pool(tuple(WorkerProfile(name=f"model-{index}") for index in range(9)))
+STEPS: Final = 3
 PLANNER_SPEEDS: Final = (40.0, 80.0, 120.0)
 CHARACTERS_A_TOKEN: Final = 4
 REPLY_TOKENS: Final = 90
+"""Tokens of a reply where the plan's line says none."""
+
+POOL: Final = Pool(tuple(WorkerProfile(name=f"model-{index}") for index in range(9)))
 AT_ONCE: Final = 200
 CALLS_AT_ONCE: Final = 16
+STREAMS: Final = 1000
+ENGINE_BLOCKS: Final = 300
 EASY: Final = "What is the capital of France?"
 PIECE: Final = 3
 """Tokens of one piece of a stream."""
 
 
-class PacedWorker(Worker):
-    """Streams a text at a model's speed; its first token comes after a log-normal time."""
+class RecordedPlan(NamedTuple):
+    """A plan as a conductor wrote it, its tokens, and those of its steps' replies."""
 
-    def __init__(self, name: str, speed: float, script: Callable[[Request], str]) -> None:
+    form: str
+    text: str
+    tokens: int
+    pool: Pool
+    workflow: Workflow
+    reply_tokens: tuple[int, ...]
+
+
+def read_plans(path: Path, count: int) -> dict[str, list[RecordedPlan]]:
+    """Read at most `count` plans of three steps of each form; others are left out."""
+    found: dict[str, list[RecordedPlan]] = defaultdict(list)
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        try:
+            document = json.loads(line)
+            plan = read_plan(plan_of(load(document["run"])) if "run" in document else document)
+        except (ValueError, KeyError, TypeError, PodiumError) as error:
+            raise ConfigError(
+                f"{path}, line {number}: {type(error).__name__}: {error}; "
+                f"the format is in benchmarks/README.md"
+            ) from error
+        if len(plan.workflow) == STEPS and len(found[plan.form]) < count:
+            found[plan.form].append(plan)
+    if not any(found.values()):
+        raise ConfigError(f"{path} holds no plan of {STEPS} steps")
+    return {form: plans for form, plans in found.items() if plans}
+
+
+def plan_of(run: Run) -> dict[str, Any]:
+    """Return the line of a recorded run's first plan."""
+    first = run.rounds[0]
+    return {
+        "form": run.conductor,
+        "plan": first.plan_text,
+        "plan_tokens": first.planning[-1].usage.output_tokens if first.planning else None,
+        "workers": run.pool.names,
+        "reply_tokens": [step.attempts[-1].usage.output_tokens for step in first.steps],
+    }
+
+
+def read_plan(line: dict[str, Any]) -> RecordedPlan:
+    """Read one line; tokens that it lacks are estimated."""
+    text, names = line["plan"], line.get("workers")
+    pool = POOL if names is None else Pool(tuple(WorkerProfile(name=name) for name in names))
+    workflow = parse(text, pool).workflow or Workflow(())
+    replies = tuple(line.get("reply_tokens") or (REPLY_TOKENS,) * len(workflow))
+    if len(replies) != len(workflow):
+        raise ValueError(f"expected reply_tokens of {len(workflow)} steps, got {replies}")
+    tokens = line.get("plan_tokens") or math.ceil(len(text) / CHARACTERS_A_TOKEN)
+    return RecordedPlan(line["form"], text, tokens, pool, workflow, replies)
+
+
+def first_call_share(plan: RecordedPlan) -> float:
+    """Return the share of the plan's text that is written when its first step can begin."""
+    stream = PlanStream(plan.pool)
+    for position, character in enumerate(plan.text):
+        if stream.feed(character):
+            return (position + 1) / len(plan.text)
+    return 1.0
+
+
+class PacedWorker(Worker):
+    """Streams texts at a model's speed; the first token comes after a log-normal time.
+
+    `script` returns the text, and its tokens.
+    """
+
+    def __init__(
+        self, name: str, speed: float, script: Callable[[Request], tuple[str, int]]
+    ) -> None:
         self.profile = WorkerProfile(name=name)
         self._speed = speed
         self._script = script
 
     async def reply(self, request: Request) -> Reply:
-        text = self._script(request)
-        await asyncio.sleep(first_token(request.text) + tokens_of(text) / self._speed)
-        return Reply(text, usage=Usage(10, tokens_of(text)))
+        text, tokens = self._script(request)
+        await asyncio.sleep(first_token(request.text) + tokens / self._speed)
+        return Reply(text, usage=Usage(10, tokens))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        text, step = self._script(request), PIECE * CHARACTERS_A_TOKEN
+        text, tokens = self._script(request)
         began = perf_counter() + first_token(request.text)
-        for start in range(0, len(text), step):
-            due = began + start / CHARACTERS_A_TOKEN / self._speed
-            await asyncio.sleep(max(0.0, due - perf_counter()))
-            yield Delta(text[start : start + step])
-        yield Reply(text, usage=Usage(10, tokens_of(text)))
+        for start in range(0, tokens, PIECE):
+            await asyncio.sleep(max(0.0, began + start / self._speed - perf_counter()))
+            end = min(start + PIECE, tokens)
+            yield Delta(text[start * len(text) // tokens : end * len(text) // tokens])
+        yield Reply(text, usage=Usage(10, tokens))
 
 
-def tokens_of(text: str) -> int:
-    """Estimate the tokens of a text."""
-    return math.ceil(len(text) / CHARACTERS_A_TOKEN)
+def runner_for(
+    plan: RecordedPlan, speed: float, *, overlap: bool = True, speculate: bool = False
+) -> Runner:
+    """Return a runner whose conductor writes that plan, over workers with replies of its lengths.
 
+    Who is asked the question itself replies at the answer's length.
+    """
 
-@cache
-def trained_plans() -> tuple[str, ...]:
-    return tuple(json.loads(line) for line in PLANS.read_text("utf-8").splitlines())
+    def reply(request: Request) -> tuple[str, int]:
+        tokens = plan.reply_tokens[-1]
+        for step, length in zip(plan.workflow.steps, plan.reply_tokens, strict=True):
+            if f"Your subtask: {step.subtask}" in request.text:
+                tokens = length
+        return "word" * tokens, tokens
 
-
-@cache
-def plans_by_form() -> dict[str, tuple[str, ...]]:
-    """Return the same plans in three forms."""
-    workflows = [parse(text, POOL).workflow for text in trained_plans()]
-    thoughts = [example.reasoning for example in examples()]
-    documents = (
-        {"reasoning": thoughts[index % len(thoughts)], **workflow_document(workflow, POOL)}
-        for index, workflow in enumerate(workflows)
-        if workflow is not None
+    led = ModelConductor(
+        PacedWorker("planner", speed, lambda _: (plan.text, plan.tokens)),
+        structured="json",
+        overlap=overlap,
+        speculate=speculate,
+        fallback=plan.pool.names[0],
     )
-    lists = tuple(write(workflow, POOL) for workflow in workflows if workflow is not None)
-    return {
-        "trained": trained_plans(),
-        "json": tuple(json.dumps(document, ensure_ascii=False) for document in documents),
-        "lists": lists,
-    }
-
-
-def first_call_share(text: str) -> float:
-    """Return the share of the plan's text that is written when its first step can begin."""
-    stream = PlanStream(POOL)
-    for position, character in enumerate(text):
-        if stream.feed(character):
-            return (position + 1) / len(text)
-    return 1.0
+    workers = [PacedWorker(name, TOKENS_A_SECOND, reply) for name in plan.pool.names]
+    return Runner(led, workers, pool=plan.pool)
 
 
 class Timed(NamedTuple):
@@ -127,8 +189,7 @@ class Timed(NamedTuple):
     end: float
 
 
-async def timed(runner: Runner, question: str) -> Timed:
-    """Ask, and time the answer's first token and its end."""
+async def ask(runner: Runner, question: str) -> Timed:
     began, first = perf_counter(), list[float]()
 
     def watch(event: Event) -> None:
@@ -140,152 +201,82 @@ async def timed(runner: Runner, question: str) -> Timed:
     return Timed(first[0], perf_counter() - began)
 
 
-async def timed_all(runner: Runner, questions: Sequence[str]) -> list[Timed]:
-    """Ask all questions, `AT_ONCE` at a time."""
+async def ask_directly(runner: Runner, question: str) -> Timed:
+    """Ask the runner's first worker without Podium."""
+    worker, began, first = next(iter(runner.workers.values())), perf_counter(), list[float]()
+    async for _ in worker.stream(Request((user(question),))):
+        first.append(perf_counter() - began)
+    return Timed(first[0], perf_counter() - began)
+
+
+async def medians(answers: Iterable[Awaitable[Timed]]) -> Timed:
+    """Return the median of the answers, `AT_ONCE` at a time."""
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(question: str) -> Timed:
+    async def wait_for(answer: Awaitable[Timed]) -> Timed:
         async with slots:
-            return await timed(runner, question)
+            return await answer
 
-    return list(await asyncio.gather(*map(ask, questions)))
-
-
-def workers() -> list[Worker]:
-    """Return the pool's workers, each with replies of one length."""
-    text = "word " * (REPLY_TOKENS * CHARACTERS_A_TOKEN // 5)
-    return [PacedWorker(name, TOKENS_A_SECOND, lambda _: text) for name in POOL.names]
+    found = await asyncio.gather(*map(wait_for, answers))
+    return Timed(*(median(values) for values in zip(*found, strict=True)))
 
 
-def conductor(plans: dict[str, str], speed: float, *, overlap: bool, speculate: bool) -> Conductor:
-    """Return a conductor that writes the given plan for each question."""
-
-    def plan_for(request: Request) -> str:
-        return next(text for mark, text in plans.items() if mark in request.text)
-
-    planner = PacedWorker("planner", speed, plan_for)
-    return ModelConductor(
-        planner, structured="lists", overlap=overlap, speculate=speculate, fallback=POOL.names[0]
-    )
-
-
-BARS: Final = {
-    "first_call_share": (AT_MOST, 0.35),
-    "end_ratio": (AT_MOST, 0.8),
-    "easy_ttft_ratio": (AT_MOST, 1.15),
-    "langgraph_end_ratio": (AT_MOST, 1.0),
-}
+async def measure_plans(plans: Sequence[RecordedPlan], speed: float) -> dict[str, Timed]:
+    """Return the medians of direct calls and of conducted answers."""
+    asked = [(plan, f"question {index:03d}.") for index, plan in enumerate(plans)]
+    found = {"direct": await medians(ask_directly(runner_for(p, speed), q) for p, q in asked)}
+    for name, overlap, speculate in (
+        ("conducted", False, False),
+        ("overlap", True, False),
+        ("speculation", True, True),
+    ):
+        found[name] = await medians(
+            ask(runner_for(plan, speed, overlap=overlap, speculate=speculate), question)
+            for plan, question in asked
+        )
+    return found
 
 
-async def measure_latency(
-    count: int,
-    on_progress: OnProgress,
-    *,
-    langgraph: Path | None = None,
-    litellm: Path | None = None,
-    portkey: Path | None = None,
-) -> Figures:
-    """Measure `count` plans of each form at each speed of a planner."""
-    forms = {form: texts[:count] for form, texts in plans_by_form().items()}
-    shares = {form: [first_call_share(text) for text in texts] for form, texts in forms.items()}
-    ends: dict[str, dict[str, float]] = {}
-    ratios: list[float] = []
-    peer: list[float] = []
-    for speed in PLANNER_SPEEDS:
-        on_progress(f"{3 * count} plans at {speed:g} tokens/s …")
-        for form, texts in forms.items():
-            plans = {f"question {form} {index:03d}.": text for index, text in enumerate(texts)}
-            found = {}
-            for name, overlap in (("on", False), ("overlap", True)):
-                led = conductor(plans, speed, overlap=overlap, speculate=False)
-                found[name] = await timed_all(Runner(led, workers(), pool=POOL), list(plans))
-            row = {name: median(one.end for one in times) for name, times in found.items()}
-            row["ratio"] = row["overlap"] / row["on"]
-            ends[f"{form} at {speed:g}/s"] = {key: round(value, 3) for key, value in row.items()}
-            if form != "lists":
-                ratios.append(row["ratio"])
-            if langgraph is not None and form == "trained":
-                seconds = await asyncio.to_thread(langgraph_ends, langgraph, texts, speed)
-                peer.append(row["overlap"] / median(seconds))
-    on_progress("easy questions …")
-    easy = await measure_easy(count)
-    on_progress("one call through gateways …")
-    one_call = await measure_gateways(count, litellm, portkey)
-    values = {
-        **machine(),
-        "plans": count,
-        "median_end_seconds": ends,
-        "first_call_share_by_form": {k: round(median(v), 3) for k, v in shares.items()},
-        "easy_ttft_seconds": {name: round(value, 3) for name, value in easy.items()},
-        "one_call_seconds": one_call,
-        "first_call_share": round(median([*shares["trained"], *shares["json"]]), 3),
-        "end_ratio": round(max(ratios), 3),
-        "easy_ttft_ratio": round(easy["podium, speculation"] / easy["direct"], 3),
-        "langgraph_end_ratio": round(max(peer), 3) if peer else None,
-    }
-    return Figures(values, BARS)
-
-
-async def measure_easy(count: int) -> dict[str, float]:
-    """Return the median seconds to the first token of easy questions, by way of asking.
+async def measure_easy(count: int) -> dict[str, Timed]:
+    """Return the medians of easy questions.
 
     `podium` decides by the question's words; `ultra` has a plan written for every question, here
     one step for the best worker.
     """
+    text = write(Workflow((Step(POOL.names[0], EASY),)), POOL, order="step-by-step")
+    plan = read_plan({"form": "easy", "plan": text})
+    ultra, speculating = (runner_for(plan, 80.0, speculate=on) for on in (False, True))
+    workers = list(ultra.workers.values())
+    podium = Runner(conductor_for_tier("podium", speculating.conductor), workers, pool=POOL)
+    ways = {"podium": podium, "ultra": ultra, "ultra, speculation": speculating}
     questions = [f"{EASY} ({index:03d})" for index in range(count)]
-    plan = write(Workflow((Step(POOL.names[0], EASY),)), POOL, order="step-by-step")
-    led = {
-        speculate: conductor({EASY: plan}, 80.0, overlap=True, speculate=speculate)
-        for speculate in (False, True)
-    }
-    ways: dict[str, Runner] = {
-        "podium, speculation": Runner(
-            conductor_for_tier("podium", led[True]), workers(), pool=POOL
-        ),
-        "ultra": Runner(led[False], workers(), pool=POOL),
-        "ultra, speculation": Runner(led[True], workers(), pool=POOL),
-    }
-    found = {"direct": await direct_first_tokens(questions)}
+    found = {"direct": await medians(ask_directly(ultra, question) for question in questions)}
     for name, runner in ways.items():
-        found[name] = [one.first for one in await timed_all(runner, questions)]
-    return {name: median(seconds) for name, seconds in found.items()}
+        found[name] = await medians(ask(runner, question) for question in questions)
+    return found
 
 
-async def direct_first_tokens(questions: Sequence[str]) -> list[float]:
-    """Return the seconds to the first token of a worker that is called without Podium."""
-    worker, slots = workers()[0], asyncio.Semaphore(AT_ONCE)
-
-    async def ask(question: str) -> float:
-        async with slots:
-            began = perf_counter()
-            async for _ in worker.stream(Request((user(question),))):
-                return perf_counter() - began
-            raise AssertionError("a stream has a first piece")
-
-    return list(await asyncio.gather(*map(ask, questions)))
-
-
-def langgraph_ends(python: Path, plans: Sequence[str], speed: float) -> list[float]:
-    """Return the seconds of LangGraph's plan-and-execute with the same plans and latencies."""
-    chance = random.Random(speed)  # noqa: S311 - repeatable, not secret
-
-    def call(tokens: float, pace: float) -> float:
-        return MEDIAN_FIRST_TOKEN * math.exp(SPREAD * chance.gauss(0, 1)) + tokens / pace
-
+def langgraph_end(python: Path, plans: Sequence[RecordedPlan], speed: float) -> float:
+    """Return the median seconds of LangGraph's plan-and-execute, with the same latencies."""
     jobs = [
-        (call(tokens_of(text), speed), [call(REPLY_TOKENS, TOKENS_A_SECOND) for _ in range(3)])
-        for text in plans
+        (
+            first_token(f"plan {index}") + plan.tokens / speed,
+            [
+                first_token(f"step {index} {step}") + tokens / TOKENS_A_SECOND
+                for step, tokens in enumerate(plan.reply_tokens)
+            ],
+        )
+        for index, plan in enumerate(plans)
     ]
-    script = Path(__file__).with_name("peers") / "langgraph_plan.py"
-    ended = subprocess.run(  # noqa: S603 - the caller names the interpreter
-        [str(python), str(script)],
+    ended = subprocess.run(  # noqa: S603 - the Python of a peer
+        [str(python), str(Path(__file__).with_name("peers") / "langgraph_plan.py")],
         input=json.dumps({"jobs": jobs, "at_once": AT_ONCE}),
         capture_output=True,
         text=True,
         check=True,
     )
     seconds: list[float] = json.loads(ended.stdout)
-    return seconds
+    return median(seconds)
 
 
 async def measure_gateways(
@@ -295,11 +286,14 @@ async def measure_gateways(
 
     `added` is the median of what the same question takes longer to its first token. Portkey's
     gateway answers streams from such an upstream with 500, so it has its whole answer alone.
+    `at once` opens `STREAMS` streams together; `podium-mini` makes a run of each.
     """
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         port = await stack.enter_async_context(upstream_process(UPSTREAM, "paced"))
-        podium = await stack.enter_async_context(podium_server(port, directory / "podium"))
+        settings = f"[server]\nin_flight = {MAX_IN_FLIGHT}\n"
+        server = podium_server(port, directory / "podium", settings)
+        podium = await stack.enter_async_context(server)
         calls = {"direct": Call(port, MODEL), "podium": Call(podium.port, MODEL)}
         if litellm is not None:
             models = {"model_list": [litellm_model(MODEL, port)]}
@@ -309,24 +303,41 @@ async def measure_gateways(
             process = portkey_process(portkey, directory / "portkey")
             started = await stack.enter_async_context(process)
             calls["portkey"] = portkey_call(started.port, port)
-        whole = {name: await called(call, count, stream=False) for name, call in calls.items()}
+        whole = {name: await call_often(call, count) for name, call in calls.items()}
         calls.pop("portkey", None)
-        first = {name: await called(call, count, stream=True) for name, call in calls.items()}
+        first = {name: await call_often(call, count, stream=True) for name, call in calls.items()}
+        many = {
+            name: await call_often(call, STREAMS, stream=True, at_once=STREAMS)
+            for name, call in (("direct", calls["direct"]), (TIER, Call(podium.port, TIER)))
+        }
     return {
-        "whole": {name: round(median(seconds), 3) for name, seconds in whole.items()},
-        "first token": {name: round(median(seconds), 3) for name, seconds in first.items()},
-        "added": {
-            name: round(median(map(float.__sub__, seconds, first["direct"])), 4)
-            for name, seconds in first.items()
-        },
+        "whole": _medians(whole),
+        "first token": _medians(first),
+        "added": _medians(_added(first)),
+        "at once": _medians(many),
+        "at once, added": _medians(_added(many)),
     }
 
 
-async def called(call: Call, count: int, *, stream: bool) -> list[float]:
-    """Return the seconds of `count` questions to the first token or the whole answer."""
-    slots = asyncio.Semaphore(CALLS_AT_ONCE)
+def _medians(found: dict[str, list[float]]) -> dict[str, float]:
+    return {name: round(median(seconds), 4) for name, seconds in found.items()}
 
-    async def ask(index: int) -> float:
+
+def _added(found: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {
+        name: list(map(float.__sub__, seconds, found["direct"]))
+        for name, seconds in found.items()
+        if name != "direct"
+    }
+
+
+async def call_often(
+    call: Call, count: int, *, stream: bool = False, at_once: int = CALLS_AT_ONCE
+) -> list[float]:
+    """Return the seconds of `count` questions to the first token or the whole answer."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def make(index: int) -> float:
         request = replace(call, question=f"{EASY} ({index:03d})").request(stream=stream)
         async with slots, connect(call.port) as connection:
             if stream:
@@ -335,5 +346,68 @@ async def called(call: Call, count: int, *, stream: bool) -> list[float]:
             await connection.whole(request)
             return perf_counter() - began
 
-    await ask(0)  # finds cold paths
-    return list(await asyncio.gather(*map(ask, range(count))))
+    await make(0)  # finds cold paths
+    return list(await asyncio.gather(*map(make, range(count))))
+
+
+BARS: Final = {
+    "first_call_share": (AT_MOST, 0.35),
+    "end_ratio": (AT_MOST, 0.8),
+    "easy_ttft_ratio": (AT_MOST, 1.15),
+    "langgraph_end_ratio": (AT_MOST, 1.0),
+    **ENGINE_BARS,
+}
+
+
+async def measure_latency(
+    plans: dict[str, list[RecordedPlan]], *, peers: bool, on_progress: OnProgress
+) -> Figures:
+    """Measure the plans at each speed of a planner, easy questions, gateways and the engine.
+
+    Of several forms and speeds, the worst figure counts.
+    """
+    langgraph, litellm, portkey = [
+        await prepare(peer, on_progress) if peers else None
+        for peer in (LANGGRAPH, LITELLM, PORTKEY)
+    ]
+    rows: dict[str, dict[str, Any]] = {}
+    ratios, beside = [], []
+    for form, texts in plans.items():
+        for speed in PLANNER_SPEEDS:
+            on_progress(f"{len(texts)} plans ({form}) at {speed:g} tokens/s …")
+            found = await measure_plans(texts, speed)
+            ratio = found["overlap"].end / found["conducted"].end
+            ratios.append(ratio)
+            row = {way: [round(value, 3) for value in timed] for way, timed in found.items()}
+            if langgraph is not None:
+                theirs = await asyncio.to_thread(langgraph_end, langgraph, texts, speed)
+                beside.append(found["overlap"].end / theirs)
+                row["langgraph"] = [round(theirs, 3)]
+            rows[f"{form} at {speed:g}/s"] = {**row, "end ratio": round(ratio, 3)}
+    on_progress("easy questions …")
+    count = max(map(len, plans.values()))
+    easy = await measure_easy(count)
+    on_progress(f"{STREAMS:,} runs in flight …")
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:
+        memory = await memory_in_flight(LOADS[1], STREAMS, Path(directory))
+    on_progress("calls through gateways …")
+    gateways = await measure_gateways(count, litellm, portkey)
+    measuring = measure_engine(ENGINE_BLOCKS, peers=peers, on_progress=on_progress)
+    engine = (await asyncio.to_thread(asyncio.run, measuring)).document  # on asyncio's own loop
+    shares = {form: median(map(first_call_share, texts)) for form, texts in plans.items()}
+    values = {
+        **machine(),
+        "plans": {form: len(texts) for form, texts in plans.items()},
+        "seconds_first_and_end": rows,
+        "easy_first_seconds": {way: round(timed.first, 3) for way, timed in easy.items()},
+        "call_seconds": gateways,
+        "run_kib": round(memory["per_run_bytes"] / 1024, 1),
+        "engine_microseconds": engine["microseconds"],
+        "first_call_share_by_form": {form: round(share, 3) for form, share in shares.items()},
+        "first_call_share": round(max(shares.values()), 3),
+        "end_ratio": round(max(ratios), 3),
+        "easy_ttft_ratio": round(easy["podium"].first / easy["direct"].first, 3),
+        "langgraph_end_ratio": round(max(beside), 3) if beside else None,
+        **{name: engine[name] for name in ENGINE_BARS},
+    }
+    return Figures(values, BARS)

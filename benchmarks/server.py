@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -19,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple, Protocol
 
-from benchmarks.environment import LITELLM, InstallCommands, OnProgress, install_commands, prepare
+from benchmarks.environment import LITELLM, PORTKEY, OnProgress, prepare
 from benchmarks.load_client import Call, first_tokens, run_load
 from benchmarks.processes import (
     WORKER,
@@ -31,7 +30,6 @@ from benchmarks.processes import (
 )
 from benchmarks.report import AT_LEAST, AT_MOST, UNDER, Figures, machine
 from benchmarks.upstream import MODEL
-from podium.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,6 @@ def server_figures(
     starts: Sequence[Start],
     *,
     litellm_start: Start | None,
-    litellm_version: str | None,
     load_average: float,
 ) -> Figures:
     """Take the fastest turn for rates, and medians for CPU time, first tokens and starts.
@@ -91,7 +88,8 @@ def server_figures(
         "start_cpu_s": round(median(start.cpu_seconds for start in starts), 3),
         "litellm_start_s": None if litellm_start is None else round(litellm_start.seconds, 3),
         "rounds": len(costs["podium"]),
-        "litellm": litellm_version,
+        "litellm": LITELLM.version,
+        "portkey": PORTKEY.version,
         "load_average": round(load_average, 2),
         **machine(),
     }
@@ -107,7 +105,6 @@ LITELLM_SETTINGS: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or it would fetch prices from the network first
 }
 START_LITELLM: Final = "from litellm import run_server; run_server()"
-SAY_VERSION: Final = "from importlib.metadata import version; print(version('litellm'))"
 
 
 def podium_server(
@@ -169,37 +166,6 @@ def portkey_call(port: int, upstream: int) -> Call:
     return Call(port, MODEL, headers=("x-portkey-provider: openai", host))
 
 
-async def litellm_python(
-    given: Path | None, on_progress: OnProgress, install: InstallCommands
-) -> Path | None:
-    """Return the Python that runs the proxy; None, with a message, where there is none."""
-    if given is not None:
-        return given
-    try:
-        return await prepare(LITELLM, on_progress, install)
-    except ConfigError as error:
-        on_progress(
-            f"{error}. Podium is measured alone: install {LITELLM.requirement} into a virtual "
-            f"environment and give its Python as --litellm to have both"
-        )
-        return None
-
-
-def litellm_version(python: Path) -> str:
-    try:
-        ended = subprocess.run(  # noqa: S603 -- a Python
-            (python, "-I", "-c", SAY_VERSION), capture_output=True, text=True
-        )
-    except OSError as error:
-        raise ConfigError(f"{python} is not a Python that runs: {error.strerror}") from error
-    if ended.returncode != 0:
-        raise ConfigError(
-            f"{python} has no LiteLLM; install it with {python} -m pip install "
-            f"'litellm[proxy]', or leave --litellm out to have one made"
-        )
-    return ended.stdout.strip()
-
-
 IN_FLIGHT: Final = 32
 
 IDLE_SECONDS: Final = 0.1
@@ -240,18 +206,12 @@ async def measure_server(
     extent: ServerExtent,
     *,
     peers: bool,
-    litellm: Path | None,
-    portkey: Path | None = None,
     on_progress: OnProgress,
-    install: InstallCommands = install_commands,
 ) -> Figures:
-    """Measure Podium's server and, with `peers`, the LiteLLM proxy.
-
-    The Python `litellm` runs the proxy, else that of an environment made for it. Where none can be
-    made, Podium is measured alone. `portkey` is the script of Portkey's gateway, if it is measured.
-    """
-    python = await litellm_python(litellm, on_progress, install) if peers else None
-    version = litellm_version(python) if python is not None else None
+    """Measure Podium's server and, with `peers`, those gateways that can be installed."""
+    litellm, portkey = [
+        await prepare(peer, on_progress) if peers else None for peer in (LITELLM, PORTKEY)
+    ]
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
@@ -267,10 +227,10 @@ async def measure_server(
             "podium": ServerContestant(ours, Call(ours.port, MODEL)),
             "one_step": ServerContestant(ours, Call(ours.port, TIER)),
         }
-        if python is not None:
+        if litellm is not None:
             on_progress("starting the LiteLLM proxy …")
             models = {"model_list": [litellm_model(MODEL, upstream)]}
-            proxy = litellm_process(python, models, directory / "litellm")
+            proxy = litellm_process(litellm, models, directory / "litellm")
             theirs = await stack.enter_async_context(proxy)
             their_start = _start_of(theirs)
             contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
@@ -291,7 +251,6 @@ async def measure_server(
         waits,
         starts[1:],  # the first may have had everything to compile
         litellm_start=their_start,
-        litellm_version=version,
         load_average=load_before,
     )
 

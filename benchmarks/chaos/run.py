@@ -73,11 +73,10 @@ QUICK: Final = replace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Size and seed. `litellm` is a Python that has the proxy; with `quick`, none is installed."""
+    """Size and seed; with `quick`, no peer is installed."""
 
     extent: ChaosExtent
     seed: int
-    litellm: Path | None = None
     quick: bool = False
 
 
@@ -126,9 +125,7 @@ async def _measure(part: Part, order: Order) -> Sequence[ChaosRow]:
             counts = (extent.plans, extent.bodies, seed, extent.processes)
             return [await asyncio.to_thread(measure_fuzz, *counts)]
         case "peer":
-            return await measure_wire(
-                extent.requests, seed, order.litellm, _say, is_quick=order.quick
-            )
+            return await measure_wire(extent.requests, seed, _say, is_quick=order.quick)
 
 
 def run_part(part: Part, order: Order) -> Sequence[ChaosRow]:

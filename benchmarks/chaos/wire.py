@@ -28,9 +28,9 @@ from benchmarks.chaos.upstream import (
     tokens_of,
 )
 from benchmarks.chaos.workload import in_turns
-from benchmarks.environment import InstallCommands, OnProgress, install_commands
+from benchmarks.environment import LITELLM, OnProgress, prepare
 from benchmarks.processes import WORKER, Started, podium_process
-from benchmarks.server import litellm_model, litellm_process, litellm_python, litellm_version
+from benchmarks.server import litellm_model, litellm_process
 
 SHARE: Final = 0.2
 IN_FLIGHT: Final = 64
@@ -39,10 +39,7 @@ RETRIES: Final = 3
 WORKERS: Final = ("first", "second")
 
 PEER: Final = "LiteLLM"
-GIVE_ONE: Final = "--litellm PYTHON names one that has the proxy"
-QUICK: Final = f"--quick makes no environment for it; {GIVE_ONE}"
-NO_PROXY: Final = f"an environment for it could not be made; {GIVE_ONE}"
-"""Why there was no proxy to measure."""
+NO_PROXY: Final = "not with --quick, nor where it cannot be installed"
 
 Serve = Callable[[int, Path], AbstractAsyncContextManager[Started]]
 """Starts a contestant over the upstream on that port, in that directory."""
@@ -65,29 +62,23 @@ class ClientCounts:
 async def measure_wire(
     requests: int,
     seed: int,
-    litellm: Path | None,
     on_progress: OnProgress,
-    install: InstallCommands = install_commands,
     *,
     is_quick: bool = False,
 ) -> Sequence[ChaosRow]:
-    """Send `requests` through Podium and, where there is one, through the proxy.
-
-    With `is_quick`, no environment is made for the proxy. Its row, the second, says why it was not
-    tried.
-    """
-    python = litellm if is_quick else await litellm_python(litellm, on_progress, install)
-    version = litellm_version(python) if python is not None else None
-    with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
-        directory = Path(name)
+    """Send `requests` through Podium and, unless `is_quick`, through the proxy."""
+    python = None if is_quick else await prepare(LITELLM, on_progress)
+    with tempfile.TemporaryDirectory(prefix="podium-chaos-") as home:
+        directory = Path(home)
         ours = await _through("peer", podium, "podium-mini", requests, seed, directory)
         if python is None:
-            return ours, ChaosRow(name=PEER, runs=0, not_tried=QUICK if is_quick else NO_PROXY)
+            return ours, ChaosRow(name=PEER, runs=0, not_tried=NO_PROXY)
 
         def proxy(upstream: int, home: Path) -> AbstractAsyncContextManager[Started]:
             return litellm_process(python, litellm_document(upstream), home / "litellm")
 
-        theirs = await _through(f"{PEER} {version}", proxy, WORKERS[0], requests, seed, directory)
+        name = f"{PEER} {LITELLM.version}"
+        theirs = await _through(name, proxy, WORKERS[0], requests, seed, directory)
     return ours, theirs
 
 

@@ -1,7 +1,7 @@
 """LangGraph's side of `benchmarks engine`: a graph of five async nodes that do nothing.
 
-It runs in a Python with LangGraph and without Podium. It prints its version, then, for each line on
-standard input, times a block of chains and prints the microseconds of one.
+It runs in a Python with LangGraph and without Podium. For each line on standard input, it times a
+block of chains and prints the microseconds of one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import gc
 import json
 import sys
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any, TypedDict
 
@@ -48,7 +47,6 @@ def compiled_chain() -> Any:
 async def answer_for_blocks() -> None:
     """Time a block for each input line; its first chain is not timed."""
     chain = compiled_chain()
-    say({"version": version("langgraph")})
     gc.collect()
     gc.freeze()
     while sys.stdin.readline():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
+from benchmarks import environment
 from benchmarks.engine import measure_engine
-from benchmarks.environment import Command, python_in
+from benchmarks.environment import LANGGRAPH, Command, Peer
 from podium.core.errors import ConfigError
 
 FAKE_LANGGRAPH = """
@@ -47,7 +47,7 @@ class InstallsFake:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def __call__(self, directory: Path, requirement: str) -> tuple[Command, ...]:
+    def __call__(self, peer: Peer) -> tuple[Command, ...]:
         place = (
             "import json, pathlib, sysconfig\n"
             f"for name, text in json.loads({json.dumps(json.dumps(self._files()))}).items():\n"
@@ -56,24 +56,24 @@ class InstallsFake:
             "    path.write_text(text)\n"
         )
         return (
-            (sys.executable, "-m", "venv", "--without-pip", str(directory)),
-            (str(python_in(directory)), "-I", "-c", place),
+            (sys.executable, "-m", "venv", "--without-pip", str(peer.directory)),
+            (str(peer.program), "-I", "-c", place),
         )
 
     def _files(self) -> dict[str, str]:
         return {
             "langgraph/graph.py": self._source,
-            "langgraph-9.9.dist-info/METADATA": "Name: langgraph\nVersion: 9.9\n",
         }
 
 
 @pytest.mark.usefixtures("podium_home")
-async def test_langgraph_is_measured_in_turn_with_ours_from_its_own_environment() -> None:
+async def test_langgraph_is_measured_in_turn_with_ours_from_its_own_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[str] = []
-    figures = await measure_engine(
-        3, peers=True, on_progress=said.append, install=InstallsFake(FAKE_LANGGRAPH)
-    )
-    assert figures.document["langgraph"] == "9.9"
+    monkeypatch.setattr(environment, "install_commands", InstallsFake(FAKE_LANGGRAPH))
+    figures = await measure_engine(3, peers=True, on_progress=said.append)
+    assert figures.document["langgraph"] == LANGGRAPH.version
     assert set(figures.document["microseconds"]) == {
         "taskgroup",
         "engine",
@@ -89,10 +89,9 @@ async def test_langgraph_is_measured_in_turn_with_ours_from_its_own_environment(
 
 @pytest.mark.usefixtures("podium_home")
 async def test_a_langgraph_that_does_not_start_is_an_error_that_names_the_remedy(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(environment, "install_commands", InstallsFake(BROKEN_LANGGRAPH))
     with pytest.raises(ConfigError, match="langgraph gave no figures.*--no-peers"):
-        await measure_engine(
-            1, peers=True, on_progress=lambda line: None, install=InstallsFake(BROKEN_LANGGRAPH)
-        )
+        await measure_engine(1, peers=True, on_progress=lambda line: None)
     assert "this package is broken" in capfd.readouterr().err

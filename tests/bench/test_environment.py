@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.environment import LANGGRAPH, MARKER, Command, install_commands, prepare, python_in
-from podium.core.errors import ConfigError
+from benchmarks import environment
+from benchmarks.environment import (
+    LANGGRAPH,
+    MARKER,
+    PORTKEY,
+    Command,
+    Peer,
+    install_commands,
+    prepare,
+)
 
 
 class Installer:
@@ -17,8 +25,8 @@ class Installer:
         self._notes = notes
         self._last_command = last_command
 
-    def __call__(self, directory: Path, requirement: str) -> tuple[Command, ...]:
-        note = f"open({str(self._notes)!r}, 'a').write({requirement!r} + '\\n')"
+    def __call__(self, peer: Peer) -> tuple[Command, ...]:
+        note = f"open({str(self._notes)!r}, 'a').write({peer.requirement!r} + '\\n')"
         return tuple((sys.executable, "-c", code) for code in (note, self._last_command))
 
     @property
@@ -27,8 +35,10 @@ class Installer:
 
 
 @pytest.fixture
-def installer(podium_home: Path) -> Installer:
-    return Installer(podium_home / "notes")
+def installer(podium_home: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
+    installer = Installer(podium_home / "notes")
+    monkeypatch.setattr(environment, "install_commands", installer)
+    return installer
 
 
 @pytest.fixture
@@ -39,10 +49,11 @@ def said() -> list[str]:
 async def test_the_environment_is_made_once_in_the_cache_and_used_again(
     podium_home: Path, installer: Installer, said: list[str]
 ) -> None:
-    python = await prepare(LANGGRAPH, said.append, installer)
-    again = await prepare(LANGGRAPH, said.append, installer)
+    python = await prepare(LANGGRAPH, said.append)
+    again = await prepare(LANGGRAPH, said.append)
     directory = podium_home / "cache" / "peers" / f"langgraph-{LANGGRAPH.version}"
-    assert python == again == python_in(directory)
+    assert python == again == LANGGRAPH.program
+    assert LANGGRAPH.program.is_relative_to(directory)
     assert (directory / MARKER).is_file()
     assert installer.installed == [LANGGRAPH.requirement]
     assert len(said) == 1
@@ -50,58 +61,63 @@ async def test_the_environment_is_made_once_in_the_cache_and_used_again(
 
 
 async def test_two_at_once_make_one_environment(installer: Installer, said: list[str]) -> None:
-    await asyncio.gather(*(prepare(LANGGRAPH, said.append, installer) for _ in range(2)))
+    await asyncio.gather(*(prepare(LANGGRAPH, said.append) for _ in range(2)))
     assert installer.installed == [LANGGRAPH.requirement]
 
 
 async def test_an_environment_that_was_not_finished_is_made_again(
-    podium_home: Path, installer: Installer, said: list[str]
+    podium_home: Path, installer: Installer, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Installer(podium_home / "notes", "raise SystemExit('the disk caught fire')")
-    with pytest.raises(ConfigError):
-        await prepare(LANGGRAPH, said.append, broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(environment, "install_commands", broken)
+        assert await prepare(LANGGRAPH, said.append) is None
     assert not (LANGGRAPH.directory / MARKER).exists()
-    await prepare(LANGGRAPH, said.append, installer)
+    await prepare(LANGGRAPH, said.append)
     assert len(installer.installed) == 2
 
 
 async def test_an_environment_of_another_python_is_made_again(
     installer: Installer, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await prepare(LANGGRAPH, said.append, installer)
+    await prepare(LANGGRAPH, said.append)
     monkeypatch.setattr(sys, "version", "3.99.0")
-    await prepare(LANGGRAPH, said.append, installer)
+    await prepare(LANGGRAPH, said.append)
     assert len(installer.installed) == 2
-
-
-async def test_a_failed_installation_says_why_and_how_to_go_on_without(
-    podium_home: Path, said: list[str]
-) -> None:
-    offline = "print('retrying'); print('ERROR: no matching distribution\\n'); raise SystemExit(1)"
-    with pytest.raises(ConfigError) as caught:
-        await prepare(LANGGRAPH, said.append, Installer(podium_home / "notes", offline))
-    message = str(caught.value)
-    assert LANGGRAPH.requirement in message
-    assert "ERROR: no matching distribution" in message
-    assert "--no-peers" in message
 
 
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
+        (
+            (sys.executable, "-c", "print('ERROR: no such version\\n'); raise SystemExit(1)"),
+            "ERROR: no such version",
+        ),
         (("/no/such/python",), "/no/such/python: No such file"),
         ((sys.executable, "-c", "raise SystemExit(7)"), "exit code 7"),
     ],
 )
-async def test_a_silent_installer_is_named_with_its_exit_code(
-    podium_home: Path, said: list[str], command: Command, reason: str
+@pytest.mark.usefixtures("podium_home")
+async def test_a_peer_that_cannot_be_installed_is_left_out_with_the_reason(
+    said: list[str], command: Command, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        await prepare(LANGGRAPH, said.append, lambda directory, requirement: (command,))
+    monkeypatch.setattr(environment, "install_commands", lambda _: (command,))
+    assert await prepare(LANGGRAPH, said.append) is None
+    assert reason in said[-1]
+    assert LANGGRAPH.requirement in said[-1]
 
 
-def test_the_environment_is_made_by_this_python_and_filled_by_its_own_pip(tmp_path: Path) -> None:
-    make, fill = install_commands(tmp_path, "langgraph==1.0")
-    assert make == (sys.executable, "-P", "-m", "venv", "--clear", str(tmp_path))
-    assert fill[:4] == (str(python_in(tmp_path)), "-P", "-m", "pip")
-    assert fill[-1] == "langgraph==1.0"
+@pytest.mark.usefixtures("podium_home")
+def test_a_python_peer_is_installed_by_its_own_pip() -> None:
+    make, fill = install_commands(LANGGRAPH)
+    assert make == (sys.executable, "-P", "-m", "venv", "--clear", str(LANGGRAPH.directory))
+    assert fill[:4] == (str(LANGGRAPH.program), "-P", "-m", "pip")
+    assert fill[-1] == f"langgraph=={LANGGRAPH.version}"
+
+
+@pytest.mark.usefixtures("podium_home")
+def test_a_node_peer_is_installed_by_npm_in_its_directory() -> None:
+    (install,) = install_commands(PORTKEY)
+    assert install[:2] == ("npm", "install")
+    assert install[-2:] == (str(PORTKEY.directory), f"{PORTKEY.package}@{PORTKEY.version}")
+    assert PORTKEY.program.is_relative_to(PORTKEY.directory / "node_modules")

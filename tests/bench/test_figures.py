@@ -7,6 +7,7 @@ import platform
 from rich.console import Console
 
 from benchmarks.engine import engine_figures
+from benchmarks.environment import LANGGRAPH
 from benchmarks.planning import BARS
 from benchmarks.report import Figures
 from benchmarks.timing import Timing
@@ -25,7 +26,7 @@ def figures(
     timings = OURS | {"engine": Timing(engine, engine)}
     if langgraph is not None:
         timings["langgraph"] = langgraph
-    return engine_figures(timings, join_seconds, "1.2.3" if langgraph else None, 7)
+    return engine_figures(timings, join_seconds, 7)
 
 
 def shown(measured: Figures) -> str:
@@ -52,7 +53,7 @@ def test_the_json_line_holds_the_ratios_and_what_they_were_made_of() -> None:
     assert document["microseconds"]["langgraph"] == {"best": 1500.0, "median": 9000.0}
     assert document["join_milliseconds"] == 410.0
     assert document["repeat"] == 7
-    assert document["langgraph"] == "1.2.3"
+    assert document["langgraph"] == LANGGRAPH.version
     assert document["python"] == platform.python_version()
     assert document["cpus"] == os.cpu_count()
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import environment
 from benchmarks.cli import app
-from benchmarks.environment import LITELLM, Command, python_in
-from benchmarks.server import litellm_python, litellm_version
-from podium.core.errors import ConfigError
+from benchmarks.environment import LITELLM, Command, Peer
 
 FAKE_LITELLM = """
 import asyncio, json, sys
@@ -56,25 +53,29 @@ def run_server():
 """
 
 
-@pytest.fixture(scope="module")
-def fake_litellm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has a package of that name."""
-    directory = tmp_path_factory.mktemp("litellm")
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=60
+def install_fake(peer: Peer) -> tuple[Command, ...]:
+    """Install a package of that name; there is no gateway for Node.js."""
+    if peer is not LITELLM:
+        return ((sys.executable, "-c", "raise SystemExit('no index answers')"),)
+    place = (
+        "import pathlib, sysconfig; "
+        f"pathlib.Path(sysconfig.get_path('purelib'), 'litellm.py').write_text({FAKE_LITELLM!r})"
     )
-    (packages,) = directory.glob("lib/python*/site-packages")
-    (packages / "litellm.py").write_text(FAKE_LITELLM)
-    (packages / "litellm-9.9.dist-info").mkdir()
-    (packages / "litellm-9.9.dist-info" / "METADATA").write_text("Name: litellm\nVersion: 9.9\n")
-    return python_in(directory)
+    return (
+        (sys.executable, "-m", "venv", "--without-pip", str(peer.directory)),
+        (str(peer.program), "-I", "-c", place),
+    )
 
 
 @pytest.fixture(scope="module")
-def printed(fake_litellm: Path) -> str:
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a short measurement prints."""
-    result = CliRunner().invoke(app, ["server", "--quick", "--litellm", str(fake_litellm)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PODIUM_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(environment, "install_commands", install_fake)
+        result = CliRunner().invoke(app, ["server", "--quick"])
     assert result.exit_code == 0, result.output
+    assert "no index answers" in result.stderr
     return result.stdout
 
 
@@ -95,7 +96,7 @@ def test_the_last_line_is_json_with_the_five_figures(document: Any) -> None:
 
 def test_the_table_comes_before_it(printed: str) -> None:
     assert printed.index("requests_per_second: podium") < printed.index('{"litellm_rps_ratio"')
-    assert re.search(r"litellm \W+ 9\.9 ", printed)
+    assert re.search(rf"litellm \W+ {LITELLM.version} ", printed)
 
 
 def test_the_figures_are_made_of_what_is_printed_with_them(document: Any) -> None:
@@ -105,40 +106,10 @@ def test_the_figures_are_made_of_what_is_printed_with_them(document: Any) -> Non
     assert document["litellm_rps_ratio"] == pytest.approx(ratio, abs=0.01)
     assert document["gateway_cpu_ms"] == document["cpu_ms"]["podium"]
     assert document["one_step_cpu_ms"] == document["cpu_ms"]["one_step"]
-    assert document["litellm"] == "9.9"
+    assert document["litellm"] == LITELLM.version
+    assert document["portkey_rps_ratio"] is None
 
 
 def test_a_relay_that_understands_nothing_costs_less_than_podium(document: Any) -> None:
     costs = document["cpu_ms"]
     assert 0 < costs["litellm"] < min(costs["podium"], costs["one_step"])
-
-
-async def test_a_python_that_was_given_is_taken_as_it_is(fake_litellm: Path) -> None:
-    def install(directory: Path, requirement: str) -> tuple[Command, ...]:
-        raise AssertionError("nothing is to be installed")
-
-    assert await litellm_python(fake_litellm, pytest.fail, install) == fake_litellm
-    assert litellm_version(fake_litellm) == "9.9"
-
-
-@pytest.mark.usefixtures("podium_home")
-async def test_without_the_proxy_podium_is_measured_alone_and_says_how_to_install_it() -> None:
-    said: list[str] = []
-
-    def offline(directory: Path, requirement: str) -> tuple[Command, ...]:
-        return ((sys.executable, "-c", "raise SystemExit('no index answers')"),)
-
-    assert await litellm_python(None, said.append, offline) is None
-    assert "no index answers" in said[-1]
-    assert LITELLM.requirement in said[-1]
-    assert "--litellm" in said[-1]
-
-
-def test_a_python_without_the_proxy_is_an_error_that_says_how_to_install_it() -> None:
-    with pytest.raises(ConfigError, match=r"has no LiteLLM.*pip install 'litellm\[proxy\]'"):
-        litellm_version(Path(sys.executable))
-
-
-def test_what_is_no_python_at_all_is_named() -> None:
-    with pytest.raises(ConfigError, match="/no/such/python is not a Python that runs"):
-        litellm_version(Path("/no/such/python"))

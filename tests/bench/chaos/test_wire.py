@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ from benchmarks.chaos.upstream import (
     tokens_of,
 )
 from benchmarks.chaos.wire import ClientCounts, judge, litellm_document, measure_wire
-from podium.core.errors import ConfigError
 
 MARK = "chaos-000007"
 
@@ -30,16 +28,16 @@ def told(text: str = ANSWER, usage: Mapping[str, int] | None = None, **more: obj
 async def test_podium_answers_every_request_although_a_fifth_of_its_calls_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def no_litellm(*_: object) -> None:
+    async def no_peer(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(wire, "litellm_python", no_litellm)
+    monkeypatch.setattr(wire, "prepare", no_peer)
     monkeypatch.setattr(wire, "SHARE", 0.3)
-    ours, proxy = await measure_wire(24, seed=2, litellm=None, on_progress=pytest.fail)
+    ours, proxy = await measure_wire(24, seed=2, on_progress=pytest.fail)
     assert ours.holds, ours
     assert ours.figures["faults_upstream"] != 0
     assert (proxy.name, proxy.runs) == ("LiteLLM", 0)
-    assert proxy.not_tried.startswith("an environment for it could not be made; --litellm")
+    assert proxy.not_tried
 
 
 async def test_a_quick_look_says_that_the_proxy_was_not_tried(
@@ -49,11 +47,9 @@ async def test_a_quick_look_says_that_the_proxy_was_not_tried(
         return ChaosRow(name=name, runs=1)
 
     monkeypatch.setattr(wire, "_through", no_requests)
-    ours, proxy = await measure_wire(
-        1, seed=1, litellm=None, on_progress=pytest.fail, is_quick=True
-    )
+    ours, proxy = await measure_wire(1, seed=1, on_progress=pytest.fail, is_quick=True)
     text = ChaosFigures(parts=[ours], peers=[proxy]).as_text()
-    assert "not tried: --quick makes no environment for it; --litellm" in text
+    assert "not tried: not with --quick" in text
 
 
 def test_an_answer_is_right_only_to_the_letter_and_the_token() -> None:
@@ -121,8 +117,3 @@ async def test_a_request_with_a_partial_answer_gets_the_rest() -> None:
         for stream in (False, True):
             document = {"model": "first", "messages": messages, "stream": stream}
             assert begun + (await post(port, document, {}, 10)).text == ANSWER
-
-
-async def test_a_peer_that_is_no_python_is_an_error_that_says_so() -> None:
-    with pytest.raises(ConfigError, match="is not a Python that runs"):
-        await measure_wire(1, seed=1, litellm=Path("/no/such/python"), on_progress=pytest.fail)
