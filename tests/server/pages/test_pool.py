@@ -13,6 +13,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.run import Run, timestamp
 from podium.core.workflow import Step
 from podium.workers import ScriptedWorker
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 from support.browsing import sign_in
 from support.runs_on_record import attempt, run_with_calls
 from support.site import Site
@@ -57,17 +58,19 @@ async def test_workers_stand_beside_each_other_with_what_is_known(site: Site, pa
 async def test_the_pool_that_podium_brings_along_is_reported_as_small(
     page: Page, serve: Serve
 ) -> None:
-    tiny = WorkerProfile(name="lists", provider="llamacpp", model="smollm2-135m-instruct")
-    async with serve([ScriptedWorker(tiny, "Three.")]) as site:
-        for path in ("/", "/pool"):
+    small = WorkerProfile(name="qwen", provider="llamacpp", model="qwen2.5-coder-1.5b-instruct")
+    async with serve([ScriptedWorker(small, "Three.")]) as site:
+        for path in ("/pool", "/"):
             await page.goto(site.url(path))
-            await expect(page.get_by_text("they are often wrong")).to_be_visible()
+            await expect(page.get_by_text("is often wrong")).to_be_visible()
+        await page.get_by_role("link", name="Add a worker").click()
+        await expect(page.get_by_role("dialog", name="Add a worker")).to_be_visible()
 
 
 async def test_other_pools_are_not(site: Site, page: Page) -> None:
     await page.goto(site.url("/pool"))
     await expect(page.get_by_text("Figures are those of")).to_be_visible()
-    await expect(page.get_by_text("they are often wrong")).to_have_count(0)
+    await expect(page.get_by_text("is often wrong")).to_have_count(0)
 
 
 async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page) -> None:
@@ -218,6 +221,8 @@ async def test_a_new_worker_is_shown_as_toml(site: Site, page: Page) -> None:
     await page.get_by_role("button", name="Add worker").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Name").fill("mine")
+    offered = await dialog.get_by_label("Provider").locator("option").all_inner_texts()
+    assert {*offered} == {*KNOWN_ENDPOINTS, "openai-compatible", "llamacpp"}
     await dialog.get_by_label("Provider").select_option("openai-compatible")
     await dialog.get_by_label("Address").fill("http://127.0.0.1:8000/v1")
     await dialog.get_by_label("Input price").fill("0.5")

@@ -206,7 +206,8 @@ class Chat {
   /** Every key may know that workers run here, but not which models they are. */
   async #tellOfSmallness() {
     const pool = await get('/v1/pool?days=1', { signal: this.#signal }).catch(() => null);
-    const words = pool && smallness(pool.workers);
+    const way = h('a', { href: '/pool?add' }, 'Add a worker');
+    const words = pool && smallness(pool.workers, way);
     if (words) replace(this.#notice, words);
   }
 

@@ -86,6 +86,7 @@ export async function show(root, { query, signal, navigate }) {
     trouble.element,
     content,
   );
+  if (query.has('add')) addWorker();
 }
 
 /** @param {number} days */

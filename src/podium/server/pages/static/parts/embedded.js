@@ -2,21 +2,20 @@
 
 import { h } from '../lib/dom.js';
 
-/** The one model behind all of its workers. */
-const MODEL = 'smollm2-135m-instruct';
+/** The models of the pools that come with Podium. */
+const MODELS = ['qwen2.5-coder-1.5b-instruct', 'smollm2-135m-instruct'];
 
 /** @typedef {{model: string, is_worker: boolean}} Worker What `GET /v1/pool` says of one. */
 
 /**
- * A line about these workers, or null where there is nothing to say.
+ * A notice about these workers, or null where there is nothing to say.
  * @param {Worker[]} workers
+ * @param {HTMLElement} [way] To better ones.
  * @returns {HTMLElement | null}
  */
-export function smallness(workers) {
+export function smallness(workers, way) {
   const asked = workers.filter((worker) => worker.is_worker);
-  if (!asked.length || asked.some(({ model }) => model !== MODEL)) return null;
-  const words =
-    'All workers of this pool are one tiny model that comes with Podium, and they are often ' +
-    'wrong. Name models of your own, or give a vendor’s key, for answers to rely on.';
-  return h('p', { class: 'quiet-text small-pool' }, words);
+  if (!asked.length || asked.some(({ model }) => !MODELS.includes(model))) return null;
+  const words = 'A small model on this machine answers here, and is often wrong. An API key or a larger model gives better answers.';
+  return h('p', { class: 'notice small' }, words, way && ' ', way);
 }

@@ -4,7 +4,10 @@ import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { field, formDialog } from './dialog.js';
 
-const PROVIDERS = ['openai', 'anthropic', 'google', 'ollama', 'openai-compatible'];
+const PROVIDERS = [
+  'openai', 'anthropic', 'google', 'azure', 'bedrock', 'vertex', 'openrouter', 'deepseek', 'together',
+  'groq', 'mistral', 'xai', 'fireworks', 'ollama', 'lmstudio', 'vllm', 'openai-compatible', 'llamacpp',
+];
 
 export async function addWorker() {
   const code = h('code');
@@ -13,7 +16,7 @@ export async function addWorker() {
   const money = { type: 'number', min: 0, step: 'any' };
   const form = h(
     'div',
-    { oninput: () => replace(code, toml(values(form))) },
+    { class: 'keys', oninput: () => replace(code, toml(values(form))) },
     field('Name', input('name')),
     field(
       'Provider',
@@ -30,7 +33,7 @@ export async function addWorker() {
     'Add a worker',
     { cancel: 'Close', wide: true },
     form,
-    h('p', {}, 'Add this to podium.toml, set the key in the environment, and restart the server:'),
+    h('p', {}, 'Add this to podium.toml, set the key in the environment, and restart the server. A file that names workers uses only those:'),
     h('pre', { tabindex: 0 }, code),
     h('div', {}, copyButton('Copy', () => code.textContent ?? '')),
   );
