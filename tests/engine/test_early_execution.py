@@ -13,6 +13,7 @@ import pytest
 from podium.conductors import ModelConductor
 from podium.conductors.plan import Order, write
 from podium.core.budget import Budget
+from podium.core.errors import Unavailable
 from podium.core.events import Event, RoundPlanned, StepDelta, StepDone, StepStarted
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request, Usage
@@ -56,11 +57,15 @@ class SlowPlanner(Worker):
 
 
 class Diligent(Worker):
-    """Answers after a few turns of the event loop, and keeps count of its calls."""
+    """Answers after a few turns of the event loop, and keeps count of its calls.
 
-    def __init__(self, name: str, turns: int = 2) -> None:
+    It fails for requests that contain one of the texts in `fails`.
+    """
+
+    def __init__(self, name: str, turns: int = 2, fails: Sequence[str] = ()) -> None:
         self.profile = WorkerProfile(name=name)
         self._turns = turns
+        self._fails = fails
         self.requests: list[Request] = []
 
     @property
@@ -71,6 +76,8 @@ class Diligent(Worker):
         self.requests.append(request)
         for _ in range(self._turns):
             await asyncio.sleep(0)
+        if any(f"Your subtask: {text}" in request.text for text in self._fails):
+            raise Unavailable("it is down")
         return Reply(f"{self.profile.name}: {len(request.text)}", usage=USED)
 
 
@@ -269,33 +276,33 @@ async def test_a_run_cut_off_anywhere_under_overlap_resumes_to_the_same_answer(s
     assert ended.spent.calls == len(list(ended.calls))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(90))
 async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> None:
+    """Some plans have an invalid tail, some steps fail, and some budgets end early."""
     chance = random.Random(seed)
     text = plan_text(random_workflow(chance), chance.choice(("lists", "step-by-step")))
     texts = [text, text]
     if chance.random() < 0.4:
         texts[0] = text[: chance.randint(1, len(text))] + chance.choice(("", "]", "}]}", " 9"))
+    fails = [f"part {index}" for index in range(5) if chance.random() < 0.2]
+    budget = Budget(calls=chance.choice((None, None, chance.randint(1, 12), 40)))
     outcomes = []
     for overlap in (False, True):
-        workers = [Diligent(name, chance.randint(0, 9)) for name in NAMES]
-        run = await ask(SlowPlanner(*texts), workers, overlap=overlap, max_steps=5)
+        workers = [Diligent(name, chance.randint(0, 9), fails) for name in NAMES]
+        run = await ask(SlowPlanner(*texts), workers, overlap=overlap, budget=budget)
+        assert budget.calls is None or run.spent.calls <= budget.calls
         made = sum(worker.calls for worker in workers)
         assert made == len([call for call in run.calls if call.worker != "planner"])
         assert run.spent.calls == len(list(run.calls))
         assert all(step.status == "cancelled" for step in run.cancelled_steps)
         executed = {step.index for step in run.steps}
-        assert run.rounds[0].workflow is not None
-        assert executed == set(range(len(run.rounds[0].workflow)))
+        workflow = run.rounds[0].workflow
+        assert executed == (set(range(len(workflow))) if workflow is not None else set())
         assert overlap or not run.cancelled_steps
-        outcomes.append(
-            (
-                run.answer,
-                run.rounds[0].workflow,
-                [replace(s, started_ms=0, finished_ms=0, attempts=()) for s in run.steps],
-            )
-        )
-    assert outcomes[0] == outcomes[1]
+        steps = [replace(s, started_ms=0, finished_ms=0, attempts=()) for s in run.steps]
+        outcomes.append((run.status, run.answer, run.error, workflow, steps))
+    # Which of two concurrent steps gets the last call of a budget is a matter of time.
+    assert budget.calls is not None or outcomes[0] == outcomes[1]
 
 
 async def test_a_worker_that_is_scripted_plans_with_overlap_too() -> None:

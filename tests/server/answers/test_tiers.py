@@ -517,6 +517,49 @@ async def test_a_client_that_goes_away_stops_the_calls(model: str, stream: bool)
         assert served.service.limiter.in_flight == 0
 
 
+async def test_a_client_that_goes_away_stops_steps_that_began_before_their_plan(
+    tmp_path: Path,
+) -> None:
+    worker, access, gone = Waiting(), ByToken(), asyncio.Event()
+    store = await open_store(tmp_path / "runs.db")
+    plan = '{"steps": [{"worker": "waiting", "subtask": "look", "access": []}, {"worker": "wai'
+
+    class Planner(ScriptedWorker):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            yield Delta(plan)
+            await asyncio.Event().wait()
+
+    conductor = ModelConductor(Planner("planner", plan))
+    body = json.dumps({"ask": "Why?", "model": "podium-ultra", "stream": True}).encode()
+    sent = [{"type": "http.request", "body": body}]
+
+    async def receive() -> dict[str, Any]:
+        if sent:
+            return sent.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    workers = [worker, ScriptedWorker("other", "x")]
+    app = application(workers, conductor=conductor, access=access, store=store)
+    async with serving(app) as served:
+        scope = {"type": "http", "method": "POST", "path": PLAIN, "headers": [], "root_path": ""}
+        serving_it = asyncio.create_task(served.app(scope, receive, send))
+        async with asyncio.timeout(5):
+            await worker.asked.wait()
+            gone.set()
+            await serving_it
+        (summary,) = await served.service.store.list()
+        run = await served.service.store.load(summary.id)
+    assert worker.stopped.is_set()
+    assert run.status == "interrupted"
+    assert [step.subtask for step in run.cancelled_steps] == ["look"]
+    assert len(list(run.calls)) == run.spent.calls == 2
+    assert len(access.settled) == 1
+
+
 async def test_a_stream_that_breaks_off_continues_without_repeating_a_word() -> None:
     class Breaking(Worker):
         profile = WorkerProfile(name="breaking")
