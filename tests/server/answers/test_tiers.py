@@ -542,7 +542,7 @@ async def test_a_client_that_goes_away_stops_steps_that_began_before_their_plan(
     async def send(message: Any) -> None:
         pass
 
-    workers = [worker, ScriptedWorker("other", "x")]
+    workers: list[Worker] = [worker, ScriptedWorker("other", "x")]
     app = application(workers, conductor=conductor, access=access, store=store)
     async with serving(app) as served:
         scope = {"type": "http", "method": "POST", "path": PLAIN, "headers": [], "root_path": ""}
