@@ -1,10 +1,10 @@
-"""`podium mcp`, spoken to line by line, and by the official client."""
+"""`podium mcp`, spoken to by the official client."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
 
 from podium.cli import mcp as server_module
-from podium.cli.mcp import LARGEST_MESSAGE, McpServer
+from podium.cli.mcp import McpTools
 from podium.client.client import AsyncPodium
 from podium.client.run_options import RunOptions
 from podium.conductors import FixedConductor, TierRouter
@@ -44,69 +45,27 @@ TWO = Workflow((Step("a", "draft it"), Step("b", "check it", (0,))))
 
 
 class Talk:
-    """A client that says what the test says, over a socket of this machine."""
+    """A client in this process, whose results are JSON."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
-    def say(self, method: str, number: object = None, **params: object) -> None:
-        message = {"jsonrpc": "2.0", "method": method, "params": params}
-        self.raw(json.dumps(message if number is None else {**message, "id": number}).encode())
-
-    def raw(self, line: bytes) -> None:
-        self.writer.write(line + b"\n")
-
-    async def hear(self) -> dict[str, Any]:
-        async with asyncio.timeout(20):
-            said: dict[str, Any] = json.loads(await self._reader.readline())
-        return said
-
-    async def initialize(self, version: str = "2025-11-25") -> dict[str, Any]:
-        client = {"name": "test", "version": "1"}
-        said = await self.ask(
-            "initialize", protocolVersion=version, capabilities={}, clientInfo=client
+    async def use(
+        self, tool: str, /, meta: dict[str, Any] | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        result = await self._client.call_tool(
+            tool,
+            arguments,
+            meta=meta,  # type: ignore[arg-type]
         )
-        self.say("notifications/initialized")
-        result: dict[str, Any] = said["result"]
-        return result
-
-    async def ask(self, method: str, **params: object) -> dict[str, Any]:
-        self.say(method, 1, **params)
-        return await self.hear()
-
-    async def use(self, tool: str, **arguments: object) -> dict[str, Any]:
-        result: dict[str, Any] = (await self.ask("tools/call", name=tool, arguments=arguments))[
-            "result"
-        ]
-        return result
+        return result.model_dump(by_alias=True, exclude_unset=True)
 
 
 @asynccontextmanager
-async def talking(
-    podium: AsyncPodium, usual: RunOptions | None = None, *, initialize: bool = True
-) -> AsyncIterator[Talk]:
-    done = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await McpServer(podium, reader, writer, usual).serve()
-        writer.close()
-        done.set()
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0, limit=LARGEST_MESSAGE)
-    async with listening:
-        port = listening.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            talk = Talk(reader, writer)
-            if initialize:
-                await talk.initialize()
-            yield talk
-        finally:
-            writer.close()
-            async with asyncio.timeout(20):
-                await done.wait()
-            await podium.close()
+async def talking(podium: AsyncPodium, usual: RunOptions | None = None) -> AsyncIterator[Talk]:
+    async with Client(McpTools(podium, usual).server(), mode="legacy") as client:
+        yield Talk(client)
+    await podium.close()
 
 
 class Kept(RunStore):
@@ -134,8 +93,8 @@ async def test_a_fault_of_our_own_is_answered_too(
 
     monkeypatch.setattr(server_module, "call_tool", fails)
     async with talking(scripted()) as talk:
-        said = await talk.ask("tools/call", name="ask", arguments={"question": "Why?"})
-    assert said["error"] == {"code": -32603, "message": "Podium failed: ZeroDivisionError"}
+        with pytest.raises(MCPError, match="^Podium failed: ZeroDivisionError$"):
+            await talk.use("ask", question="Why?")
     assert "tools/call failed" in caplog.text
 
 
@@ -172,33 +131,29 @@ async def test_the_official_client_asks_and_plans(tmp_path: Path) -> None:
     ]
 
 
-def test_standard_input_that_is_no_pipe_is_complained_of_in_a_line(tmp_path: Path) -> None:
+def test_a_terminal_is_refused_in_a_line(tmp_path: Path) -> None:
     pool = tmp_path / "pool.toml"
     pool.write_text(POOL, "utf-8")
-    with pool.open() as file:
-        ended = subprocess.run(
-            [sys.executable, "-m", "podium", "mcp", "--pool", str(pool), "--no-store"],
-            stdin=file,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+    controller, terminal = pty.openpty()
+    ended = subprocess.run(
+        [sys.executable, "-m", "podium", "mcp", "--pool", str(pool), "--no-store"],
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    os.close(controller)
+    os.close(terminal)
     assert ended.returncode == 2
     assert ended.stdout == ""
-    assert "standard input and output are not pipes" in ended.stderr
+    assert "standard input is a terminal; podium mcp is started by an MCP client" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("wanted", "agreed"),
-    [("2025-11-25", "2025-11-25"), ("2024-11-05", "2024-11-05"), ("2031-01-01", "2025-11-25")],
-)
-async def test_the_handshake_agrees_on_a_revision(wanted: str, agreed: str) -> None:
-    async with talking(scripted(), initialize=False) as talk:
-        greeting = await talk.initialize(wanted)
-    assert greeting["protocolVersion"] == agreed
-    assert set(greeting["capabilities"]) >= {"tools"}
-    assert greeting["serverInfo"]["name"] == "podium"
+async def test_a_tool_that_is_not_there_is_refused_with_those_that_are() -> None:
+    async with talking(scripted()) as talk:
+        with pytest.raises(MCPError, match="tool not found: 'fly'; use ask, plan"):
+            await talk.use("fly")
 
 
 async def test_an_answer_has_the_run_behind_it() -> None:
@@ -279,14 +234,11 @@ async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:
 async def test_workers_excluded_by_the_caller_see_nothing_here() -> None:
     store = Kept()
     async with talking(scripted(store=store)) as talk:
-        said = await talk.ask(
-            "tools/call",
-            name="ask",
-            arguments={"question": "Why?"},
-            _meta={"podium/exclude": ["b", "nobody of this pool", 7]},
+        result = await talk.use(
+            "ask", {"podium/exclude": ["b", "nobody of this pool", 7]}, question="Why?"
         )
-    assert said["result"]["isError"], "the plan needs b"
-    assert "'b'" in said["result"]["content"][0]["text"]
+    assert result["isError"], "the plan needs b"
+    assert "'b'" in result["content"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +254,7 @@ async def test_workers_excluded_by_the_caller_see_nothing_here() -> None:
     ],
 )
 async def test_wrong_arguments_are_an_error_that_the_model_can_read(
-    arguments: dict[str, object], said: str
+    arguments: dict[str, Any], said: str
 ) -> None:
     async with talking(scripted()) as talk:
         result = await talk.use("ask", **arguments)
@@ -318,44 +270,6 @@ async def test_a_run_that_fails_is_an_error_with_the_reason() -> None:
     assert result["isError"]
     assert "broken" in result["content"][0]["text"]
     assert result["structuredContent"]["answer"] is None
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"not json", -32700),
-        (b"\xff", -32700),
-        (b"[]", -32700),
-        (b"{}", -32600),
-        (b'{"jsonrpc": "2.0", "id": 1}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "resources/fly"}', -32601),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fly"}}', -32602),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 1}}', -32602),
-        (b"x" * (LARGEST_MESSAGE + 10), -32700),
-    ],
-)
-async def test_a_message_that_is_none_is_refused_and_the_next_one_is_answered(
-    line: bytes, code: int
-) -> None:
-    async with talking(scripted()) as talk:
-        talk.raw(line)
-        assert (await talk.hear())["error"]["code"] == code
-        talk.say("ping", "p")
-        said = await talk.hear()
-        while said["id"] != "p":  # the rest of a line that was too long
-            said = await talk.hear()
-        assert said == {"jsonrpc": "2.0", "id": "p", "result": {}}
-
-
-async def test_what_needs_no_answer_gets_none() -> None:
-    async with talking(scripted()) as talk:
-        talk.say("notifications/initialized")
-        talk.say("notifications/cancelled", requestId=9)
-        talk.raw(b'{"jsonrpc": "2.0", "id": 5, "result": {}}')
-        talk.raw(b"")
-        talk.raw(b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}')
-        assert (await talk.ask("ping"))["result"] == {}
 
 
 def hanging() -> tuple[AsyncPodium, Actor]:
@@ -376,23 +290,23 @@ async def until_let_go(actor: Actor) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_cancelled_request_stops_its_run_and_is_not_answered() -> None:
+async def test_a_cancelled_request_stops_its_run() -> None:
     podium, actor = hanging()
     async with talking(podium) as talk:
-        talk.say("tools/call", "x", name="ask", arguments={"question": "Why?"})
+        call = asyncio.create_task(talk.use("ask", question="Why?"))
         await until_asked(actor)
-        talk.say("notifications/cancelled", requestId="x")
+        call.cancel()
         await until_let_go(actor)
-        assert (await talk.ask("ping"))["result"] == {}
+        assert call.cancelled() or await asyncio.gather(call, return_exceptions=True)
 
 
 async def test_a_client_that_goes_away_stops_its_runs() -> None:
     podium, actor = hanging()
     async with talking(podium) as talk:
-        talk.say("tools/call", 1, name="ask", arguments={"question": "Why?"})
+        call = asyncio.create_task(talk.use("ask", question="Why?"))
         await until_asked(actor)
-        talk.writer.close()
-        await until_let_go(actor)
+    await until_let_go(actor)
+    await asyncio.gather(call, return_exceptions=True)
 
 
 async def test_requests_are_answered_at_the_same_time_up_to_a_bound(
@@ -401,11 +315,10 @@ async def test_requests_are_answered_at_the_same_time_up_to_a_bound(
     monkeypatch.setattr(server_module, "MAX_AT_ONCE", 2)
     podium, actor = hanging()
     async with talking(podium) as talk:
-        for number in (1, 2):
-            talk.say("tools/call", number, name="ask", arguments={"question": "Why?"})
+        calls = [asyncio.create_task(talk.use("ask", question="Why?")) for _ in range(2)]
         await until_asked(actor, 2)
-        talk.say("tools/call", 3, name="ask", arguments={"question": "Why?"})
-        assert (await talk.hear())["error"]["code"] == server_module.SERVER_BUSY
+        with pytest.raises(MCPError, match="2 calls are running; retry later"):
+            await talk.use("ask", question="Why?")
         assert actor.gate is not None
         actor.gate.set()
-        assert {(await talk.hear())["id"] for _ in range(2)} == {1, 2}
+        assert [result["isError"] for result in await asyncio.gather(*calls)] == [False, False]

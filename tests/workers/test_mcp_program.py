@@ -12,7 +12,6 @@ import pytest
 
 from podium.config import McpSettings
 from podium.core.request import ToolCall, ToolResult
-from podium.workers import mcp_connection
 from podium.workers.mcp import McpServers
 from support.tool_servers import odd_server
 
@@ -20,7 +19,8 @@ from support.tool_servers import odd_server
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that does not end is stopped soon."""
-    monkeypatch.setattr(mcp_connection, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 0.3)
+    monkeypatch.setattr("mcp.client.stdio.FORCE_KILL_TIMEOUT", 0.3)
 
 
 @asynccontextmanager
@@ -71,14 +71,14 @@ def call(number, params):
     [
         (
             "raise SystemExit('no licence found')",
-            "odd has exited with exit code 1: no licence found",
+            "odd has exited: no licence found",
         ),
         ("def initialize(number, params): pass", "odd was not ready within 0.5 s"),
         (
             "def initialize(n, p): say(id=n, result={**WELCOME, 'protocolVersion': '1999-01-01'})",
             "odd: Unsupported protocol version from the server: 1999-01-01",
         ),
-        ("def initialize(n, p): say(id=n, result=[1])", "odd sent an invalid message"),
+        ("def initialize(n, p): say(id=n, result={})", "odd sent an invalid message"),
         (
             "def initialize(n, p): say(id=n, error={'code': -1, 'message': 'not\\ntoday'})",
             "odd returned an error: not today",
@@ -122,16 +122,13 @@ async def test_a_server_that_starts_later_has_its_tools_then(
     ("oddity", "said"),
     [
         ("def call(number, params): pass", "odd did not answer within 2 s"),
-        ("def call(n, p): sys.exit('out of memory')", "exit code 1: out of memory"),
-        ("def call(n, p): say(id=n, result='yes')", "odd sent an invalid message"),
+        ("def call(n, p): sys.exit('out of memory')", "odd has exited: out of memory"),
         ("def call(n, p): say(id=n, result={'content': [1]})", "odd sent an invalid result"),
         (
             "def call(n, p): say(id=n, error={'code': 1, 'message': 'no'})",
             "odd returned an error: no",
         ),
-        ("def call(n, p): say(id=n, error='no')", "odd sent an invalid message"),
-        ("def call(n, p): print('x' * 5_000_000, flush=True)", "odd sent more than 4 MiB"),
-        ("def call(n, p): print('\\n' * 5_000_000, flush=True)", "lines that are not messages"),
+        ("def call(n, p): say(id=n, result='yes')", "odd did not answer within 2 s"),
     ],
 )
 async def test_what_goes_wrong_in_a_call_is_its_result(
@@ -204,21 +201,19 @@ def other(message):
     assert call.removeprefix("call ") == cancel.removeprefix("cancel ")
 
 
-@pytest.mark.parametrize("stubborn", ["", "import signal; signal.signal(15, signal.SIG_IGN)"])
-async def test_closing_stops_the_program_and_what_it_has_started(
-    tmp_path: Path, stubborn: str
+async def test_closing_kills_a_program_that_does_not_exit_and_what_it_has_started(
+    tmp_path: Path,
 ) -> None:
-    oddity = f"""
-{stubborn}
+    oddity = """
+import signal; signal.signal(15, signal.SIG_IGN)
 child = os.fork()
 if child == 0:
     time.sleep(600)
     os._exit(0)
 def call(number, params):
-    say(id=number, result={{"content": [{{"type": "text", "text": f"{{os.getpid()}} {{child}}"}}]}})
+    say(id=number, result={"content": [{"type": "text", "text": f"{os.getpid()} {child}"}]})
 def end():
-    if {bool(stubborn)}:
-        time.sleep(600)
+    time.sleep(600)
 """
     async with opened(odd_server(tmp_path, oddity)) as box:
         processes = [int(process) for process in (await used(box)).text.split()]

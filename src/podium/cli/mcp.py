@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
@@ -38,9 +37,8 @@ from podium.engine.runner import Options
 from podium.workers.mcp import EXCLUDED
 
 if TYPE_CHECKING:  # needs the extra `mcp`
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.context import ServerRequestContext
-    from mcp.shared.message import SessionMessage
+    from mcp.server.lowlevel import Server
     from mcp_types import (
         CallToolRequestParams,
         CallToolResult,
@@ -51,9 +49,6 @@ if TYPE_CHECKING:  # needs the extra `mcp`
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 log = logging.getLogger("podium")
-
-LARGEST_MESSAGE: Final = 4 * 1024 * 1024
-"""Bytes of one message of a client."""
 
 MAX_AT_ONCE: Final = 32
 """Calls that run at the same time; more are refused."""
@@ -79,9 +74,8 @@ def mcp(
     The client starts this command and talks to it over standard input and output. The budget
     applies to each call. Errors go to standard error.
     """
-    stdout = claim_stdout()
     with Session(pool, planning, budget, store_runs=not no_store) as session:
-        session.wait_for(serve_stdio(session.podium, stdout, session.options))
+        session.wait_for(serve_stdio(session.podium, session.options))
 
 
 Progress = Callable[[str], None]
@@ -279,31 +273,23 @@ def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-class McpServer:
-    """Serves one MCP client; `usual` are the options of every run."""
+class McpTools:
+    """The tools as one MCP client calls them; `usual` are the options of every run."""
 
-    def __init__(
-        self,
-        podium: AsyncPodium,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        usual: RunOptions | None = None,
-    ) -> None:
+    def __init__(self, podium: AsyncPodium, usual: RunOptions | None = None) -> None:
         self._podium = podium
-        self._reader = reader
-        self._writer = writer
         self._usual = RunOptions() if usual is None else usual
         self._running = 0
 
-    async def serve(self) -> None:
-        """Answer requests until the client closes its end; then stop what runs."""
+    def server(self) -> Server[Any]:
+        """Return the SDK's server of these tools."""
         try:
             from mcp.server.lowlevel import Server
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"podium mcp needs the extra mcp; install it: {install_command('mcp')}"
             ) from error
-        server: Server[Any] = Server(
+        return Server(
             "podium",
             title="Podium",
             version=__version__,
@@ -311,8 +297,6 @@ class McpServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        async with self._streams() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
 
     async def _list_tools(
         self, _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
@@ -359,80 +343,6 @@ class McpServer:
             return self._usual
         return {**self._usual, "exclude": self._usual.get("exclude", frozenset()) | known}
 
-    @asynccontextmanager
-    async def _streams(
-        self,
-    ) -> AsyncIterator[
-        tuple[
-            MemoryObjectReceiveStream[SessionMessage | Exception],
-            MemoryObjectSendStream[SessionMessage],
-        ]
-    ]:
-        """Connect the client's pipes to streams of messages.
-
-        The SDK's own transport reads lines without a limit, in a thread that cannot be stopped.
-        """
-        import anyio
-        from mcp.shared.message import SessionMessage
-
-        incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        reading = asyncio.create_task(self._read(incoming))
-        writing = asyncio.create_task(self._write(outgoing))
-        try:
-            yield received, sent
-        finally:
-            for task in (reading, writing):
-                task.cancel()
-            await asyncio.gather(reading, writing, return_exceptions=True)
-            for stream in (incoming, received, sent, outgoing):
-                stream.close()
-
-    async def _read(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        from mcp.shared.message import SessionMessage
-        from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
-
-        with suppress(ConnectionError), incoming:
-            while True:
-                try:
-                    line = await self._reader.readline()
-                except ValueError:
-                    limit = f"{LARGEST_MESSAGE // 1024**2} MiB"
-                    await self._refuse(PARSE_ERROR, f"a message may have at most {limit}")
-                    continue
-                if not line:
-                    return
-                if not line.strip():
-                    continue
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    is_json = _is_json_object(line)
-                    problem = "invalid JSON-RPC message" if is_json else "expected a JSON object"
-                    await self._refuse(INVALID_REQUEST if is_json else PARSE_ERROR, problem)
-                else:
-                    await incoming.send(SessionMessage(message))
-
-    async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        with suppress(ConnectionError):
-            async for message in outgoing:
-                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                self._writer.write(line.encode() + b"\n")
-                await self._writer.drain()
-
-    async def _refuse(self, code: int, problem: str) -> None:
-        """Answer a line that is not a message."""
-        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": problem}}
-        self._writer.write(json.dumps(error).encode() + b"\n")
-        await self._writer.drain()
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
 
 @asynccontextmanager
 async def _progress(context: ServerRequestContext[Any]) -> AsyncIterator[Progress]:
@@ -455,33 +365,15 @@ async def _progress(context: ServerRequestContext[Any]) -> AsyncIterator[Progres
         await asyncio.gather(sending, return_exceptions=True)
 
 
-def claim_stdout() -> int:
-    """Return a descriptor for the client; from now on prints go to standard error."""
-    sys.stdout.flush()
-    descriptor = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return descriptor
-
-
-async def serve_stdio(podium: AsyncPodium, stdout: int, usual: RunOptions) -> None:
-    """Serve the client at standard input; `stdout` is the descriptor that it reads."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=LARGEST_MESSAGE)
-    try:
-        incoming, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-        )
-        outgoing, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(stdout, "wb")
-        )
-    except (OSError, ValueError) as problem:
+async def serve_stdio(podium: AsyncPodium, usual: RunOptions) -> None:
+    """Serve the client at standard input and output; what else is printed goes to stderr."""
+    if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
-            "standard input and output are not pipes; podium mcp is started by an MCP client, "
-            "see docs/reference/mcp.md"
-        ) from problem
-    writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
-    try:
-        await McpServer(podium, reader, writer, usual).serve()
-    finally:
-        incoming.close()
-        writer.close()
+            "standard input is a terminal; podium mcp is started by an MCP client, see "
+            "docs/reference/mcp.md"
+        )
+    server = McpTools(podium, usual).server()
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
