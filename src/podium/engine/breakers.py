@@ -23,18 +23,6 @@ PROBE_SECONDS: Final = 1.0
 class Breaker:
     """The circuit breaker of one worker that has failed recently."""
 
-    __slots__ = (
-        "_cooldown",
-        "_is_probing",
-        "_last",
-        "_last_status",
-        "_policy",
-        "_recent",
-        "_streak",
-        "_until",
-        "_worker",
-    )
-
     def __init__(self, worker: str, policy: BreakerPolicy) -> None:
         self._worker = worker
         self._policy = policy

@@ -22,8 +22,6 @@ GAP: Final = "\n\n"
 class ResumableText:
     """The text sent so far; `kept` is the part that earlier, failed calls or the reader sent."""
 
-    __slots__ = ("_may_repeat", "_pieces", "_repeated", "kept")
-
     def __init__(self, kept: str = "") -> None:
         self._pieces: list[str] = []
         self._repeated = 0
@@ -67,21 +65,6 @@ class ReplyStream:
     is sent before they pass, and no thinking; with guardrails on answers, only the whole is. Calls
     of the client's tools are sent as they come; once `has_sent_calls`, nothing can be retried.
     """
-
-    __slots__ = (
-        "_after_reply_check",
-        "_calls",
-        "_execution",
-        "_index",
-        "_must_fit",
-        "_text",
-        "_whole_only",
-        "before_tools",
-        "has_sent_calls",
-        "holds_back",
-        "kept",
-        "streams",
-    )
 
     def __init__(self, execution: Execution, index: int, *, streams: bool) -> None:
         inspector = execution.inspector

@@ -305,8 +305,6 @@ class _RestoringHook(_RedactingHook):
 class StreamRestorer:
     """Restores one answer piece by piece; a placeholder may be split between pieces."""
 
-    __slots__ = ("_held", "_restore")
-
     def __init__(self, restore: Callable[[str], str]) -> None:
         self._restore = restore
         self._held = ""
