@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
@@ -26,8 +27,10 @@ from podium.workers.local.sources import ShippedAdapter, parse_source
 from podium.workers.local.weights import locate
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium_lab.evals.evolved_table import Learner
-    from podium_lab.evolution.results import EvolvedResult
+    from podium_lab.evals.tables import Learner
+    from podium_lab.evolution.training import EvolvedResult
+
+Table = TypeVar("Table")
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -116,13 +119,15 @@ def etudes_table(
     the same unseen études, and for each target whether it was met.
     """
     from podium.evals.results import notes, rows_table
-    from podium.tasks.suites import DEFAULT_ETUDES
 
     with lab_extra():
-        from podium_lab.evals.etudes_table import MAIN, measure_etudes, requirements_table
-        from podium_lab.evals.training_cost import read_training_cost
+        from podium_lab.evals.tables import (
+            MAIN,
+            measure_etudes,
+            read_training_cost,
+            requirements_table,
+        )
 
-    trainings = read_training_cost(training or ())
     session = EvalSession(
         pool_options=pool,
         eval_options=replace(given, cache=cache, fresh=True),
@@ -131,29 +136,26 @@ def etudes_table(
         baseline_conductor=baseline_conductor,
         output=output,
     )
-    table = session.run(
-        lambda resources: measure_etudes(
-            resources.setup,
-            n=given.limit or DEFAULT_ETUDES,
-            seed=given.seed or 0,
-            concurrency=resources.concurrency,
-            training=trainings,
-            on_progress=resources.on_progress,
-            on_sample=resources.on_sample,
-        )
-    )
+    measure = partial(measure_etudes, training=read_training_cost(training or ()))
+    table = _measure(session, measure)
     session.write_table(file, table.document())
     rows = list(table.all_rows())
-    echo(
-        "\n".join(
-            [
-                rows_table(rows),
-                *notes(rows),
-                "",
-                requirements_table(table.requirements()),
-                "",
-                str(file),
-            ]
+    requirements = requirements_table(table.requirements())
+    echo("\n".join([rows_table(rows), *notes(rows), "", requirements, "", str(file)]))
+
+
+def _measure(session: EvalSession, measure: Callable[..., Awaitable[Table]]) -> Table:
+    """Measure a table over as many études as the options say."""
+    from podium.tasks.suites import DEFAULT_ETUDES
+
+    return session.run(
+        lambda resources: measure(
+            resources.setup,
+            n=session.eval_options.limit or DEFAULT_ETUDES,
+            seed=session.eval_options.seed or 0,
+            concurrency=resources.concurrency,
+            on_progress=resources.on_progress,
+            on_sample=resources.on_sample,
         )
     )
 
@@ -182,18 +184,16 @@ def evolved_table(
     parameters and rollouts of each training run.
     """
     from podium.evals.results import notes
-    from podium.tasks.suites import DEFAULT_ETUDES
 
     with lab_extra():
-        from podium_lab.evals.evolved_table import (
+        from podium_lab.evals.tables import (
             BEST_SINGLE,
             CONDUCTOR,
             learners_table,
             measure_evolved,
+            read_training_cost,
         )
-        from podium_lab.evals.training_cost import read_training_cost
 
-    metrics = read_training_cost(training or ())
     coordinators = read_coordinators(trainings)
     session = EvalSession(
         pool_options=pool,
@@ -202,18 +202,9 @@ def evolved_table(
         strategies=(CONDUCTOR, *(learner.strategy for learner in coordinators), BEST_SINGLE),
         output=output,
     )
-    table = session.run(
-        lambda resources: measure_evolved(
-            resources.setup,
-            coordinators,
-            n=given.limit or DEFAULT_ETUDES,
-            seed=given.seed or 0,
-            concurrency=resources.concurrency,
-            conductor=metrics,
-            on_progress=resources.on_progress,
-            on_sample=resources.on_sample,
-        )
-    )
+    cost = read_training_cost(training or ())
+    measure = partial(measure_evolved, coordinators=coordinators, conductor=cost)
+    table = _measure(session, measure)
     session.write_table(file, table.document())
     remarks = notes((found.learner.name, found.row) for found in table.rows)
     echo("\n".join([learners_table(table.rows), *remarks, "", str(file)]))
@@ -277,10 +268,8 @@ def read_coordinators(directories: Sequence[Path]) -> tuple[Learner, ...]:
     """Read the coordinators, each named by how its recipe differs from the first one's, and by its
     directory where that is not enough."""
     with lab_extra():
-        from podium_lab.evals.training_cost import require_distinct
-
-    with lab_extra():
-        from podium_lab.evolution.results import read_evolved
+        from podium_lab.evals.tables import Learner, read_training_cost, require_distinct
+        from podium_lab.evolution.training import read_evolved
 
     found = [read_evolved(directory) for directory in directories]
     names = [", ".join(("evolved", *_differences(left, found[0]))) for left in found]
@@ -288,14 +277,20 @@ def read_coordinators(directories: Sequence[Path]) -> tuple[Learner, ...]:
     alike: dict[str, list[Path]] = {}
     for name, position in zip(names, places, strict=True):
         alike.setdefault(name, []).append(position)
-    return tuple(
-        _learner(
-            name if len(alike[name]) == 1 else f"{name} ({shortest_tail(position, alike[name])})",
-            directory,
-            left,
+    learners = []
+    for name, position, left in zip(names, places, found, strict=True):
+        same, note = alike[name], ""
+        if not left.is_finished:
+            note = f"interrupted after {left.steps} of {left.settings.steps} training steps"
+        learners.append(
+            Learner(
+                name if len(same) == 1 else f"{name} ({shortest_tail(position, same)})",
+                f"evolved:{left.coordinator}",
+                replace(read_training_cost([position]), parameters=left.parameters),
+                note,
+            )
         )
-        for name, position, directory, left in zip(names, places, directories, found, strict=True)
-    )
+    return tuple(learners)
 
 
 def shortest_tail(position: Path, places: Sequence[Path]) -> Path:
@@ -306,20 +301,6 @@ def shortest_tail(position: Path, places: Sequence[Path]) -> Path:
         if all(other[-length:] != tail for other in others):
             return Path(*tail)
     return position
-
-
-def _learner(name: str, directory: Path, left: EvolvedResult) -> Learner:
-    with lab_extra():
-        from podium_lab.evals.evolved_table import Learner
-        from podium_lab.evals.training_cost import read_training_cost
-
-    note = f"interrupted after {left.steps} of {left.planned} training steps"
-    return Learner(
-        name,
-        f"evolved:{left.coordinator}",
-        replace(read_training_cost([directory]), parameters=left.parameters),
-        "" if left.is_finished else note,
-    )
 
 
 def _differences(left: EvolvedResult, first: EvolvedResult) -> Iterator[str]:

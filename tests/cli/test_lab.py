@@ -15,7 +15,7 @@ from podium.conductors.evolved_turns import Description
 from podium.core.errors import UsageError
 from podium_lab.cli import read_coordinators, shortest_tail
 from podium_lab.etudes import ROLES
-from podium_lab.evals.training_cost import read_training_cost
+from podium_lab.evals.tables import read_training_cost
 from support.tiny_model import HIDDEN, one_thread, tiny_model
 
 pytest.importorskip("numpy")

@@ -16,7 +16,8 @@ from podium.core.request import FREE, Request, user
 from podium.train.worker_set import MISLEADING_SYSTEM
 from podium.workers import Http
 from podium.workers.local import weights
-from podium_lab.etudes import FAMILIES, ROLES, descriptions
+from podium_lab.etudes import FAMILIES, ROLES
+from podium_lab.etudes.workers import descriptions
 from support.local_weights import MODEL, smollm2
 from support.shipped import Ship, ship
 

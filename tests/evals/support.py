@@ -16,9 +16,9 @@ from podium.engine.runner import Options
 from podium.evals.sample import Case, EtudeVariant, EvalContext
 from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes import UNSURE
+from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import oracle_workers
-from podium_lab.evals.cases import make_etude_cases
+from podium_lab.evals.tables import make_etude_cases
 
 
 def pool_of(workers: Sequence[Worker]) -> Pool:

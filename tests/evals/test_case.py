@@ -7,9 +7,9 @@ from podium.core.errors import UsageError
 from podium.evals.report import parse_shapes
 from podium.evals.sample import EtudeVariant, make_cases
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape, descriptions
-from podium_lab.etudes.workers import oracle_workers
-from podium_lab.evals.cases import make_etude_cases
+from podium_lab.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape
+from podium_lab.etudes.workers import descriptions, oracle_workers
+from podium_lab.evals.tables import make_etude_cases
 
 
 def test_the_same_seed_gives_the_same_cases_and_a_larger_set_begins_with_the_smaller() -> None:

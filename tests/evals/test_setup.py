@@ -17,7 +17,8 @@ from podium.core.request import Request, user
 from podium.evals.evaluation import Evaluation
 from podium.evals.setup import open_setup, remove_adapter, worker_fingerprint
 from podium.workers.cached import ReplyCache
-from podium_lab.etudes import ROLES, UNSURE
+from podium_lab.etudes import ROLES
+from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import OracleWorker, oracle_workers
 
 PLAN = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'

@@ -19,8 +19,8 @@ from podium.train.examples import (
     load_examples,
 )
 from podium.train.recipe import Recipe
-from podium_lab.etudes import UNSURE
 from podium_lab.etudes import training as etude_examples
+from podium_lab.etudes.values import UNSURE
 from support.recipes import LESSONS, make_recipe
 from support.trainings import base
 

@@ -10,7 +10,7 @@ import pytest
 from podium.core.errors import ConfigError
 from podium.train.exercises import MAX_LEFT_OUT, exercises, recipe_pool
 from podium.train.recipe import Recipe
-from podium_lab.etudes import everyday_questions
+from podium_lab.etudes.tasks import everyday_questions
 from support.recipes import GRPO, everyday_exercises, make_recipe
 
 ETUDES = """

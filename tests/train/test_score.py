@@ -22,8 +22,11 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker
 from podium.train.score import PAPER, RELEASED, Reward, Score, Scorer, score
-from podium_lab.etudes import FAMILIES, held_out, oracle_reply, pool_profiles
+from podium_lab.etudes import FAMILIES
+from podium_lab.etudes.etude import held_out
+from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.tasks import etude_task
+from podium_lab.etudes.workers import pool_profiles
 from support.stage import Actor
 
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"

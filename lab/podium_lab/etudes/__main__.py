@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 
+from podium_lab.etudes.composition import SPLITS, TEST_ONLY, EtudeShape
 from podium_lab.etudes.etude import Etudes
-from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, EtudeShape, Split
 
 
-def examples(seed: int, split: Split, size: int) -> Iterator[str]:
-    """Yield `size` études of every shape of the split, line by line."""
-    for shape in EtudeShape:
-        if split == "train" and shape in TEST_ONLY:
-            continue
-        yield f"── {shape}"
-        for etude in Etudes(seed, split).sample(size, {shape: 1.0}):
-            yield f"{etude.id}  {etude.question!r} = {etude.answer}"
-            plan = etude.own_plan
-            for index, step in enumerate(plan.steps):
-                reads = list(plan.reads(index))
-                yield f"    {index} {step.worker:<12} {reads!s:<10} {step.subtask}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the études."""
+def main(arguments: list[str] | None = None) -> None:
+    """Print études of every shape of the split."""
     parser = argparse.ArgumentParser(prog="python -m podium_lab.etudes", description=__doc__)
     parser.add_argument("--sample", type=int, default=3, help="études of each shape (default 3)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--split", choices=SPLITS, default="train")
     options = parser.parse_args(arguments)
-    for line in examples(options.seed, options.split, options.sample):
-        sys.stdout.write(f"{line}\n")
-    return 0
+    for shape in EtudeShape:
+        if options.split == "train" and shape in TEST_ONLY:
+            continue
+        sys.stdout.write(f"── {shape}\n")
+        for etude in Etudes(options.seed, options.split).sample(options.sample, {shape: 1.0}):
+            sys.stdout.write(f"{etude.id}  {etude.question!r} = {etude.answer}\n")
+            for index, step in enumerate(etude.own_plan.steps):
+                reads = str(list(step.access))
+                sys.stdout.write(f"    {index} {step.worker:<12} {reads:<10} {step.subtask}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,11 @@
-"""Operations on each other's results: what an étude asks, before it is put into words.
+"""Shapes, and operations on each other's results: what an étude asks, before it is put into words.
+
+Every shape has one or more branches, a join if there are several, and perhaps a step after it:
+
+    one           o              join-2        o─┐            join-step     o─┐
+    chain-3       o─o─o                        o─o                          o─o─o
+    chain-join    o─o─┐          chains-join   o─o─┐          join-3        three branches
+                    o─o                        o─o─o
 
 An operation and the one that it goes on from are never of the same family, so that no worker
 can take two steps at once.
@@ -8,14 +15,81 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
+from hashlib import blake2b
 from random import Random
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from podium_lab.etudes.shapes import SKELETONS, EtudeShape, Skeleton, Split, split_of
 from podium_lab.etudes.skills import FAMILIES, ITEMS, SKILLS, Arguments, Family, Skill
 from podium_lab.etudes.values import LAST_ONLY, Kind, Value
+
+Split = Literal["train", "test"]
+SPLITS: Final[tuple[Split, ...]] = ("train", "test")
+
+
+def split_of(key: str) -> Split:
+    """Return the split of a key: one in five is for testing."""
+    digest = blake2b(key.encode(), digest_size=4).digest()
+    return "test" if int.from_bytes(digest) % 5 == 0 else "train"
+
+
+class EtudeShape(StrEnum):
+    """The shape of an étude, finer than the topology of its workflow."""
+
+    ONE = "one"
+    CHAIN_2 = "chain-2"
+    CHAIN_3 = "chain-3"
+    CHAIN_4 = "chain-4"
+    CHAIN_5 = "chain-5"
+    JOIN_2 = "join-2"
+    JOIN_3 = "join-3"
+    JOIN_STEP = "join-step"
+    CHAIN_JOIN = "chain-join"
+    CHAINS_JOIN = "chains-join"
+
+
+class Skeleton(NamedTuple):
+    """The lengths of the branches, and how many steps follow where they join."""
+
+    branches: tuple[int, ...]
+    after: int = 0
+
+
+SKELETONS: Final = MappingProxyType(
+    {
+        EtudeShape.ONE: Skeleton((1,)),
+        EtudeShape.CHAIN_2: Skeleton((2,)),
+        EtudeShape.CHAIN_3: Skeleton((3,)),
+        EtudeShape.CHAIN_4: Skeleton((4,)),
+        EtudeShape.CHAIN_5: Skeleton((5,)),
+        EtudeShape.JOIN_2: Skeleton((1, 1)),
+        EtudeShape.JOIN_3: Skeleton((1, 1, 1)),
+        EtudeShape.JOIN_STEP: Skeleton((1, 1), after=1),
+        EtudeShape.CHAIN_JOIN: Skeleton((2, 1)),
+        EtudeShape.CHAINS_JOIN: Skeleton((2, 2)),
+    }
+)
+
+TEST_ONLY: Final = frozenset({EtudeShape.CHAIN_5})
+"""Longer than anything in training."""
+
+USUAL: Final = MappingProxyType(
+    {
+        EtudeShape.ONE: 0.16,
+        EtudeShape.CHAIN_2: 0.16,
+        EtudeShape.CHAIN_3: 0.14,
+        EtudeShape.CHAIN_4: 0.10,
+        EtudeShape.JOIN_2: 0.16,
+        EtudeShape.JOIN_3: 0.08,
+        EtudeShape.JOIN_STEP: 0.07,
+        EtudeShape.CHAIN_JOIN: 0.07,
+        EtudeShape.CHAINS_JOIN: 0.06,
+    }
+)
+"""How often each shape is drawn unless one says otherwise."""
+
 
 TRIES: Final = 5_000
 """Far more than it takes to find operations that fit; running out is a defect."""
@@ -75,6 +149,12 @@ class _Demand(NamedTuple):
     skill: Skill | None = None
     target: _Candidate | None = None
 
+    def accepts(self, value: Value) -> bool:
+        if self.target is None:
+            return value.kind in self.kinds
+        skill, position = self.target
+        return position is not None and skill.accepts(position, value)
+
 
 _Choice = Mapping[Family, tuple[_Candidate, ...]]
 
@@ -107,9 +187,12 @@ def try_operations(
         joining = (not skeleton.after and last) or _joining_skill(rng, skeleton, last)
         if joining is None:
             return None
+    branches, after = skeleton
     for _ in range(tries):
-        operations = _Attempt(rng, split, joining, last).carry_out(_shuffled(rng, skeleton))
-        if operations is not None and _belongs(operations, split):
+        if len(set(branches)) > 1:
+            branches = tuple(rng.sample(skeleton.branches, len(branches)))
+        operations = _Attempt(rng, split, joining, last).carry_out(branches, after)
+        if operations and (len(operations) == 1 or split_of(signature(operations)) == split):
             return operations
     return None
 
@@ -130,27 +213,16 @@ def signature(operations: Sequence[Operation]) -> str:
     )
 
 
-def _belongs(operations: Sequence[Operation], split: Split) -> bool:
-    return len(operations) == 1 or split_of(signature(operations)) == split
-
-
-def _shuffled(rng: Random, skeleton: Skeleton) -> Skeleton:
-    branches, after = skeleton
-    if len(set(branches)) == 1:
-        return skeleton
-    return Skeleton(tuple(rng.sample(branches, len(branches))), after)
-
-
 def _joining_skill(rng: Random, skeleton: Skeleton, last: Skill | None) -> Skill | None:
     """Choose a skill for the results of the branches, from which the last skill can continue."""
     kinds = GOES_ON if skeleton.after else ANYTHING
     if last is not None:
         kinds &= frozenset().union(*(last.kinds(position) for position in last.refers))
     demand = _Demand(kinds, other_than=last.family if last else None)
-    skills = _joining_skills(len(skeleton.branches), demand)
-    if not skills:
+    fitting = _beginnings(demand, len(skeleton.branches))
+    if not fitting:
         return None
-    return rng.choice(skills[_weighted(rng, tuple(skills), "join")])
+    return rng.choice(fitting[_weighted(rng, tuple(fitting), "join")]).skill
 
 
 class _Attempt:
@@ -165,8 +237,7 @@ class _Attempt:
         self._end = _Demand(ANYTHING, skill=last)
         self._operations: list[Operation] = []
 
-    def carry_out(self, skeleton: Skeleton) -> tuple[Operation, ...] | None:
-        branches, after = skeleton
+    def carry_out(self, branches: tuple[int, ...], after: int) -> tuple[Operation, ...] | None:
         if self._joining is None:
             done = self._chain(None, branches[0], self._end)
         else:
@@ -191,25 +262,22 @@ class _Attempt:
         """Append one operation whose result can lead to the following demand. It is retried by
         itself, or every misfit would cost the whole chain."""
         for _ in range(STEPS):
-            use = self._pick(before, wanted)
-            if use is None or not self._perform(use, before):
+            if before is None:
+                role, fitting = "leaf", _beginnings(wanted)
+            else:
+                role, fitting = "step", _followers(before.answer, before.skill.family, wanted)
+            if not fitting:
+                return None
+            use = self._rng.choice(fitting[_weighted(self._rng, tuple(fitting), role)])
+            if not self._perform(use, before):
                 return None
             found = self._operations[-1]
-            if _satisfies(found.answer, wanted) and (
+            if wanted.accepts(found.answer) and (
                 following is None or _followers(found.answer, found.skill.family, following)
             ):
                 return found
             self._operations.pop()
         return None
-
-    def _pick(self, before: Operation | None, demand: _Demand) -> _Candidate | None:
-        if before is None:
-            role, fitting = "leaf", _beginnings(demand)
-        else:
-            role, fitting = "step", _followers(before.answer, before.skill.family, demand)
-        if not fitting:
-            return None
-        return self._rng.choice(fitting[_weighted(self._rng, tuple(fitting), role)])
 
     def _perform(self, use: _Candidate, before: Operation | None) -> bool:
         skill, position = use
@@ -270,13 +338,6 @@ def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
     return families[-1]
 
 
-def _satisfies(value: Value, demand: _Demand) -> bool:
-    if demand.target is None:
-        return value.kind in demand.kinds
-    skill, position = demand.target
-    return position is not None and skill.accepts(position, value)
-
-
 @cache
 def _leading_to(demand: _Demand, left: int) -> _Demand:
     """Return the demand on an operation that is `left` operations before the end of its chain."""
@@ -289,9 +350,13 @@ def _leading_to(demand: _Demand, left: int) -> _Demand:
 
 
 @cache
-def _beginnings(demand: _Demand) -> _Choice:
-    """Return the candidates that may begin a chain for this demand."""
-    candidates = [_Candidate(skill, None) for skill in SKILLS.values() if skill.leaf]
+def _beginnings(demand: _Demand, joined: int = 0) -> _Choice:
+    """Return the candidates that may begin a chain, or take that many results at once."""
+    candidates = [
+        _Candidate(skill, None)
+        for skill in SKILLS.values()
+        if (joined in skill.joins if joined else skill.leaf)
+    ]
     return _by_family(candidates, demand)
 
 
@@ -319,14 +384,4 @@ def _by_family(candidates: Sequence[_Candidate], demand: _Demand) -> _Choice:
         family: tuple(use for use in fitting if use.skill.family is family)
         for family in FAMILIES
         if any(use.skill.family is family for use in fitting)
-    }
-
-
-@cache
-def _joining_skills(size: int, demand: _Demand) -> Mapping[Family, tuple[Skill, ...]]:
-    """Return the skills that may take `size` results at once and meet the demand."""
-    candidates = [_Candidate(skill, None) for skill in SKILLS.values() if size in skill.joins]
-    return {
-        family: tuple(use.skill for use in fitting)
-        for family, fitting in _by_family(candidates, demand).items()
     }

@@ -10,19 +10,312 @@ smaller one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from random import Random
-from typing import Final
+from typing import Any, Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
 from podium.core.workflow import Step, Workflow
-from podium_lab.etudes.composition import compose_operations, signature
-from podium_lab.etudes.phrasing import Style, put_into_words
-from podium_lab.etudes.shapes import TEST_ONLY, USUAL, EtudeShape, Split
-from podium_lab.etudes.values import Kind
+from podium_lab.etudes.composition import (
+    SPLITS,
+    TEST_ONLY,
+    USUAL,
+    EtudeShape,
+    Operation,
+    Split,
+    compose_operations,
+    signature,
+)
+from podium_lab.etudes.skills import COUNT, FAMILIES, ITEMS, SKILLS
+from podium_lab.etudes.values import Kind, Value, read_table
+
+Mood = Literal["do", "np", "wh"]
+MOODS: Final[tuple[Mood, ...]] = ("do", "np", "wh")
+
+SIZES: Final = {2: ("two", "both"), 3: ("three", "all three")}
+
+
+class Phrase(NamedTuple):
+    """A template and what kind of clause it is."""
+
+    mood: Mood
+    template: str
+
+
+class References(NamedTuple):
+    """Words for earlier results, and among them those that no name for an answer can hold."""
+
+    plain: tuple[str, ...]
+    pronoun: tuple[str, ...]
+
+
+@cache
+def wording() -> Mapping[str, Any]:
+    return read_table("wording.toml")
+
+
+@cache
+def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
+    table = _phrase_table()[skill][split]
+    return tuple(Phrase(mood, template) for mood in MOODS for template in table[mood])
+
+
+@cache
+def references(split: Split, size: int) -> References:
+    """Return the words for one, two or three earlier results."""
+    table = wording()["reference" if size == 1 else "references"][split]
+    two, both = SIZES.get(size, ("", ""))
+    return References(
+        *(
+            tuple(text.replace("{two}", two).replace("{both}", both) for text in table[group])
+            for group in References._fields
+        )
+    )
+
+
+def the_results(size: int) -> str:
+    """Return the plainest words for earlier results, as a plan uses them."""
+    return "the result" if size == 1 else f"the {SIZES[size][0]} results"
+
+
+def clause(rng: Random, split: Split, operation: Operation, phrase: Phrase) -> str:
+    """Fill the slots of the phrase: literals as they are, the rest by reference."""
+    pronouns = phrase.mood != "np" and not phrase.template.endswith("is {a}")
+    return phrase.template.format_map(_fillings(rng, split, operation, pronouns=pronouns))
+
+
+def order(rng: Random, split: Split, operation: Operation) -> str:
+    """Return an imperative clause that may stand in the middle of a sentence."""
+    phrase = rng.choice(phrases(operation.skill.name, split))
+    text = clause(rng, split, operation, phrase)
+    if phrase.mood == "do":
+        return text
+    return f"{rng.choice(wording()['orders'][split][phrase.mood])} {text}"
+
+
+def listed(items: list[str], *, conjunction: bool) -> str:
+    """Join items; two of them always have the conjunction between them."""
+    if conjunction or len(items) == 2:
+        return f"{', '.join(items[:-1])} and {items[-1]}"
+    return ", ".join(items)
+
+
+def _fillings(rng: Random, split: Split, operation: Operation, *, pronouns: bool) -> dict[str, str]:
+    if operation.skill.slots == (ITEMS,):
+        return {ITEMS: _items(rng, split, operation, pronouns=pronouns)}
+    reads = len(operation.reads)
+    texts = {}
+    for slot, value, source in zip(
+        operation.skill.slots, operation.arguments, operation.sources, strict=True
+    ):
+        if source is None:
+            texts[slot] = value.text
+        elif slot == COUNT:
+            texts[slot] = rng.choice(wording()["reference"][split]["count"])
+        else:
+            texts[slot] = _refer(
+                rng, split, (value,), pronouns=pronouns and reads == 1, by_noun=reads > 1
+            )
+    return texts
+
+
+def _items(rng: Random, split: Split, operation: Operation, *, pronouns: bool) -> str:
+    """Render all arguments: one reference if all are earlier results, else a list."""
+    arguments = operation.arguments
+    if len(operation.reads) == len(arguments):
+        return _refer(rng, split, arguments, pronouns=pronouns)
+    texts = [
+        value.text if source is None else _refer(rng, split, (value,))
+        for value, source in zip(arguments, operation.sources, strict=True)
+    ]
+    return listed(texts, conjunction=rng.random() < 0.3)
+
+
+def _refer(
+    rng: Random,
+    split: Split,
+    values: tuple[Value, ...],
+    *,
+    pronouns: bool = False,
+    by_noun: bool = False,
+) -> str:
+    """Return words for earlier results, by their noun where others could be meant."""
+    kinds = {value.kind for value in values}
+    words = references(split, len(values))
+    choice = words.plain + words.pronoun if pronouns else words.plain
+    if len(kinds) > 1:
+        choice = tuple(text for text in choice if "{noun" not in text)
+    elif by_noun:
+        choice = tuple(text for text in choice if "{noun}" in text)
+    noun = values[0].kind.value
+    return rng.choice(choice).replace("{nouns}", f"{noun}s").replace("{noun}", noun)
+
+
+@cache
+def _phrase_table() -> Mapping[str, Mapping[Split, Mapping[Mood, tuple[str, ...]]]]:
+    table: dict[str, Any] = {}
+    for family in FAMILIES:
+        table.update(read_table(f"phrases/{family}.toml"))
+    assert table.keys() == SKILLS.keys(), table.keys() ^ SKILLS.keys()
+    return {
+        name: {split: {mood: tuple(moods[mood]) for mood in MOODS} for split, moods in by.items()}
+        for name, by in table.items()
+        if by.keys() == set(SPLITS)
+    }
+
+
+DEEPEST: Final = 3
+"""Phrases inside each other are not understood any more beyond this depth."""
+
+Style = Literal["one", "sequence", "nested"]
+
+
+class Wording(NamedTuple):
+    """A question, and the subtasks into which it falls."""
+
+    style: Style
+    question: str
+    subtasks: tuple[str, ...]
+
+
+class Connectives(NamedTuple):
+    """The text before each clause in a row, and after the last one."""
+
+    start: str
+    link: str
+    branch: str
+    join: str
+    last: str
+    end: str
+
+
+class Nesting(NamedTuple):
+    """The frame of nested phrases, and what stands around an inner one."""
+
+    frame: str
+    open: str
+    close: str
+
+
+def put_into_words(
+    rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
+) -> Wording:
+    """Return a question for the answer of the last operation."""
+    if len(operations) == 1:
+        question = ask(rng, split, operations[0])
+        return Wording("one", question, (question,))
+    if rng.random() < nested_share:
+        nested = nest(rng, split, operations)
+        if nested is not None:
+            return nested
+    return line_up(rng, split, operations)
+
+
+def ask(rng: Random, split: Split, operation: Operation) -> str:
+    """Return one operation as a question."""
+    phrase = rng.choice(phrases(operation.skill.name, split))
+    frame = rng.choice(wording()["frames"][split][phrase.mood])
+    return capitalised(frame.format(clause=clause(rng, split, operation, phrase)))
+
+
+def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
+    """Return imperative clauses in a row."""
+    words = rng.choice(connectives(split))
+    question = ""
+    subtasks = []
+    for index, operation in enumerate(operations):
+        question += _before(words, operations, index)
+        subtask = order(rng, split, operation)
+        if not question or question.endswith((". ", "\n")):
+            subtask = capitalised(subtask)
+        question += subtask
+        subtasks.append(subtask)
+    return Wording("sequence", question + words.end, tuple(subtasks))
+
+
+def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording | None:
+    """Nest the phrases, or return None if the result is ambiguous."""
+    nesting = rng.choice(nestings(split))
+    whole: list[str] = []
+    subtasks: list[str] = []
+    depths: list[int] = []
+    for operation in operations:
+        inner = [whole[read] for read in operation.reads]
+        depths.append(1 + max((depths[read] for read in operation.reads), default=0))
+        choice = _nestable(operation, split, in_brackets=bool(nesting.open))
+        unclear = not nesting.open and any(" and " in text for text in inner[:-1])
+        if not choice or unclear or depths[-1] > DEEPEST:
+            return None
+        template = rng.choice(choice).template
+        around = {
+            read: f"{nesting.open}{text}{nesting.close}"
+            for read, text in zip(operation.reads, inner, strict=True)
+        }
+        whole.append(template.format_map(_inside(operation, around)))
+        if operation.skill.slots == (ITEMS,) and len(inner) == len(operation.arguments):
+            by_result = {ITEMS: the_results(len(inner))}
+        else:
+            by_result = _inside(operation, dict.fromkeys(operation.reads, the_results(1)))
+        subtasks.append(template.format_map(by_result))
+    return Wording("nested", capitalised(nesting.frame.format(clause=whole[-1])), tuple(subtasks))
+
+
+def capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+@cache
+def connectives(split: Split) -> tuple[Connectives, ...]:
+    return tuple(Connectives(**entry) for entry in wording()["sequence"][split])
+
+
+@cache
+def nestings(split: Split) -> tuple[Nesting, ...]:
+    return tuple(Nesting(**entry) for entry in wording()["nested"][split])
+
+
+def _before(words: Connectives, operations: Sequence[Operation], index: int) -> str:
+    reads = len(operations[index].reads)
+    if index == 0:
+        text = words.start
+    elif index == len(operations) - 1 and index > 1:
+        text = words.last
+    else:
+        text = words.branch if not reads else words.link if reads == 1 else words.join
+    return text.replace("{n}", str(index + 1))
+
+
+def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[Phrase]:
+    """Return the phrases that others may be nested in: without brackets, only at the end."""
+    choice = [phrase for phrase in phrases(operation.skill.name, split) if phrase.mood == "np"]
+    reads = len(operation.reads)
+    if not reads:
+        return choice
+    slots = operation.skill.slots
+    if COUNT in slots and operation.sources[slots.index(COUNT)] is not None:
+        return []
+    if in_brackets:
+        return choice
+    if slots == (ITEMS,) and reads < len(operation.arguments):
+        return []
+    return [phrase for phrase in choice if phrase.template.endswith(("{a}", "{items}"))]
+
+
+def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
+    """Fill the slots with literals and whole phrases."""
+    texts = [
+        value.text if source is None else around[source]
+        for value, source in zip(operation.arguments, operation.sources, strict=True)
+    ]
+    if operation.skill.slots == (ITEMS,):
+        joined = len(around) == len(texts)
+        return {ITEMS: listed(texts, conjunction=joined)}
+    return dict(zip(operation.skill.slots, texts, strict=True))
+
 
 NESTED_SHARE: Final = 0.25
 """How many of the questions of several steps are one phrase inside another."""

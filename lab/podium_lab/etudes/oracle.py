@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from podium_lab.etudes.phrasing import (
+from podium_lab.etudes.composition import SPLITS
+from podium_lab.etudes.etude import (
     SIZES,
     connectives,
     nestings,
@@ -26,7 +27,6 @@ from podium_lab.etudes.phrasing import (
     references,
     wording,
 )
-from podium_lab.etudes.shapes import SPLITS
 from podium_lab.etudes.skills import COUNT, ITEMS, SKILLS, Skill
 from podium_lab.etudes.values import UNSURE, Kind, Value, named_values
 

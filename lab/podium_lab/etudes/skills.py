@@ -65,7 +65,8 @@ COUNT: Final = "n"
 class Skill:
     """One operation on typed values.
 
-    `slots` name the arguments in phrases. A skill with `leaf` may begin a question with literals.
+    `slots` name the arguments in phrases. `accepts` tells whether an earlier result may stand in a
+    position. A skill with `leaf` may begin a question with literals.
     `refers` are the positions that one earlier result may fill, `joins` the numbers of earlier
     results that may fill all positions. `operands` names the hash that keeps arguments apart
     between the splits; None for a table to memorise.
@@ -75,9 +76,9 @@ class Skill:
     name: str
     slots: tuple[str, ...]
     takes: tuple[frozenset[Kind], ...]
-    test: Callable[[int, Value], bool]
-    sampler: Draw
-    solver: Callable[[Arguments], Value | None]
+    accepts: Callable[[int, Value], bool]
+    draw: Draw
+    solve: Callable[[Arguments], Value | None]
     results: frozenset[Kind]
     leaf: bool = True
     refers: tuple[int, ...] = (0,)
@@ -87,18 +88,6 @@ class Skill:
     def kinds(self, position: int) -> frozenset[Kind]:
         """Return the kinds that fit that position; all items of a list have the same kinds."""
         return self.takes[min(position, len(self.takes) - 1)]
-
-    def accepts(self, position: int, value: Value) -> bool:
-        """True if an earlier result may stand in that position."""
-        return self.test(position, value)
-
-    def draw(self, rng: Random, given: Mapping[int, Value]) -> Arguments:
-        """Add random literals to the given arguments."""
-        return self.sampler(rng, given)
-
-    def solve(self, arguments: Arguments) -> Value | None:
-        """Return the answer, if there is one."""
-        return self.solver(arguments)
 
 
 def lookup(
@@ -111,9 +100,9 @@ def lookup(
         name,
         (slot,),
         (frozenset(key.kind for key in keys),),
-        test=lambda position, value: value in table,
-        sampler=lambda rng, given: (given[0] if 0 in given else rng.choice(keys),),
-        solver=lambda arguments: table.get(arguments[0]),
+        accepts=lambda position, value: value in table,
+        draw=lambda rng, given: (given[0] if 0 in given else rng.choice(keys),),
+        solve=lambda arguments: table.get(arguments[0]),
         results=frozenset(value.kind for value in table.values()),
         refers=(0,) if refers else (),
     )
@@ -138,9 +127,9 @@ def of_items(
         name,
         (ITEMS,),
         (takes,),
-        test=lambda position, value: value.kind in takes and accepts(value),
-        sampler=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
-        solver=solve,
+        accepts=lambda position, value: value.kind in takes and accepts(value),
+        draw=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
+        solve=solve,
         results=results,
         leaf=draw is not None,
         refers=(0,) if draw is not None and refers else (),
@@ -231,9 +220,9 @@ def _calculation(
         name,
         ("a", "b"),
         (NUMBER, NUMBER),
-        test=lambda position, value: is_number(value, least, first[1]),
-        sampler=draw,
-        solver=solve,
+        accepts=lambda position, value: is_number(value, least, first[1]),
+        draw=draw,
+        solve=solve,
         results=NUMBER,
         operands=operands,
     )
@@ -375,9 +364,9 @@ _LISTS: Final = (
         "item",
         ("a", "b"),
         (NUMBER, LIST),
-        test=lambda position, value: is_number(value, 1, LONGEST),
-        sampler=_draw_item,
-        solver=_item,
+        accepts=lambda position, value: is_number(value, 1, LONGEST),
+        draw=_draw_item,
+        solve=_item,
         results=_LIST_KINDS,
         operands="items",
     ),
@@ -454,9 +443,9 @@ def _shift(name: str, cycle: tuple[Value, ...], direction: int) -> Skill:
         name,
         ("a", COUNT),
         (kind, NUMBER),
-        test=accepts,
-        sampler=draw,
-        solver=solve,
+        accepts=accepts,
+        draw=draw,
+        solve=solve,
         results=kind,
         refers=(0, 1),
         joins=(2,),

@@ -18,11 +18,16 @@ from typing import Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
 from podium.engine.requests import PriorResult, compose
-from podium_lab.etudes.composition import Operation, compose_operations, try_operations
-from podium_lab.etudes.etude import make_etude
+from podium_lab.etudes.composition import (
+    USUAL,
+    EtudeShape,
+    Operation,
+    Split,
+    compose_operations,
+    try_operations,
+)
+from podium_lab.etudes.etude import SIZES, ask, capitalised, connectives, make_etude, nest, order
 from podium_lab.etudes.oracle import ROUND_BEFORE
-from podium_lab.etudes.phrasing import SIZES, ask, capitalised, connectives, nest, order
-from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES, SKILLS, Skill
 from podium_lab.etudes.values import UNSURE
 

@@ -15,9 +15,9 @@ from podium._util.lab import EVERYDAY
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.workflow import Workflow
+from podium_lab.etudes.composition import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.etude import Etude, Etudes, held_out
 from podium_lab.etudes.oracle import oracle_reply
-from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.values import (
     MONTHS,

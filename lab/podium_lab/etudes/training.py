@@ -19,21 +19,19 @@ from podium.core.conductor import PlanningContext
 from podium.train.examples import CONDUCTOR, TextExample
 from podium.train.exercises import Exercise, limit_context
 from podium.train.recipe import Recipe
+from podium_lab.etudes.composition import USUAL, EtudeShape, Split
 from podium_lab.etudes.etude import Etude, held_out
 from podium_lab.etudes.plan_examples import (
     FLAKY,
     SHAPES,
     ExampleSettings,
     PlanExample,
-    make_plan_examples,
-)
-from podium_lab.etudes.second_rounds import (
     SecondRound,
+    make_plan_examples,
     make_second_round_examples,
     make_second_rounds,
     make_training_contexts,
 )
-from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.specialist_examples import make_specialist_examples
 from podium_lab.etudes.tasks import etude_task, everyday_questions, everyday_task
 from podium_lab.etudes.workers import pool_profiles

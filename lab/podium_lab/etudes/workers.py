@@ -20,8 +20,8 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import FREE, NO_USAGE, Delta, Reply, Request, Usage
 from podium.core.worker import Worker
+from podium_lab.etudes.composition import Split
 from podium_lab.etudes.oracle import oracle_reply
-from podium_lab.etudes.shapes import Split
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.values import UNSURE, read_table
 

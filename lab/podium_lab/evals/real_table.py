@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from operator import ge, le
@@ -26,7 +26,7 @@ from podium.core.errors import UsageError
 from podium.core.run import Run
 from podium.core.workflow import Condition, Step, Workflow
 from podium.evals.log import read_eval_log
-from podium.evals.results import IntervalEstimate, StrategyRow, mean, round_figure
+from podium.evals.results import IntervalEstimate, StrategyRow, interval, mean, round_figure
 from podium.evals.sample import Case, EvalContext, Sample
 from podium.evals.strategies.conducting import execute_plan
 
@@ -41,13 +41,8 @@ NOT_FIXED: Final = (CONDUCTOR, SECOND, SINGLE, PER_SUITE, ORACLE, "router", "bas
 
 RESAMPLES: Final = 4_000
 KEPT: Final = (
-    "task",
-    "right",
-    "valid",
-    "workers",
-    "worker_tokens",
-    "orchestration_tokens",
-    "calls",
+    *("task", "right", "valid", "workers"),
+    *("worker_tokens", "orchestration_tokens", "calls"),
 )
 """The figures of a sample that the table follows from."""
 
@@ -82,6 +77,7 @@ def read_rows(paths: Iterable[Path]) -> Rows:
 
 
 def _read_log(directory: Path) -> Rows:
+    """Return the rows of the table and of all single workers, by a function's bare name."""
     log = read_eval_log(directory)
     alone = [row for row in log.all_rows if row.strategy.startswith(ALONE)]
     found = {}
@@ -109,17 +105,18 @@ def read_samples(path: Path) -> Rows:
     document = json.loads(gzip.decompress(path.read_bytes()))
     return {
         name: {
-            suite: StrategyRow(name, tuple(_sample(suite, values) for values in samples))
+            suite: StrategyRow(
+                name,
+                tuple(
+                    Sample.from_document(given | dict(zip(KEPT, values, strict=True)))
+                    for given in ({"kind": suite, "skills": None, "topology": "", "seconds": 0.0},)
+                    for values in samples
+                ),
+            )
             for suite, samples in suites.items()
         }
         for name, suites in document.items()
     }
-
-
-def _sample(suite: str, values: Sequence[Any]) -> Sample:
-    kept = dict(zip(KEPT, values, strict=True))
-    kept["workers"] = tuple(kept["workers"])
-    return Sample(kind=suite, skills=None, topology="", seconds=0.0, **kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,6 @@ class Outcomes:
     calls: float | None
 
     def accuracy(self, suite: str) -> float:
-        """The share of right answers."""
         return float(self.suites[suite].mean())
 
     @property
@@ -208,21 +204,20 @@ class RealTable:
         document: dict[str, Any] = {
             "suites": {suite: len(tasks) for suite, tasks in self._tasks.items()},
             "best_worker": self.best_worker,
-            "rows": {name: self._row(row) for name, row in self.rows.items()},
+            "rows": {
+                name: {
+                    **{suite: round_figure(row.accuracy(suite)) for suite in self.suites},
+                    "mean": round_figure(row.mean),
+                    "interval": interval(self.interval(row.suites)),
+                    "worker_tokens": _rounded(row.worker_tokens),
+                    "calls": _rounded(row.calls),
+                }
+                for name, row in self.rows.items()
+            },
         }
         if CONDUCTOR in self.rows:
             document |= {"conductor": self._plans(), "bars": self._bars()}
         return document
-
-    def _row(self, row: Outcomes) -> dict[str, Any]:
-        estimate = self.interval(row.suites)
-        return {
-            **{suite: round_figure(row.accuracy(suite)) for suite in self.suites},
-            "mean": round_figure(row.mean),
-            "interval": [round_figure(estimate.low), round_figure(estimate.high)],
-            "worker_tokens": _rounded(row.worker_tokens),
-            "calls": _rounded(row.calls),
-        }
 
     def _plans(self) -> dict[str, Any]:
         """What the conductor's plans are like."""
@@ -230,10 +225,9 @@ class RealTable:
         samples = [sample for row in suites.values() for sample in row.samples]
         row = StrategyRow(CONDUCTOR, tuple(samples))
         total, lengths = row.worker_counts.total(), [sample.steps for sample in samples]
-        valid = row.accuracy_given_valid
         return {
             "valid_rate": _rounded(row.valid_rate),
-            "accuracy_given_valid": None if valid is None else round_figure(valid.value),
+            "accuracy_given_valid": row.document()["accuracy_given_valid"],
             "entropy_bits": round_figure(row.entropy_bits),
             "worker_shares": {
                 name: round_figure(count / total) for name, count in row.worker_counts.items()
@@ -270,8 +264,8 @@ class RealTable:
     def _lead(self, one: str, other: str, least: float, suite: str | None = None) -> dict[str, Any]:
         lead = self.difference(one, other, suite)
         where = "" if suite is None else f", {suite}"
-        interval = [round_figure(lead.low), round_figure(lead.high)]
-        return _bar(f"{one} - {other}{where}", lead.value, ge, least) | {"interval": interval}
+        found = _bar(f"{one} - {other}{where}", lead.value, ge, least)
+        return found | {"interval": interval(lead)}
 
 
 def _bar(

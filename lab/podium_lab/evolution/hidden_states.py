@@ -83,13 +83,6 @@ class TextRequest:
         return len(self.tokens)
 
 
-class HiddenStateModel(SharedBatchModel[TextRequest]):
-    """One model in memory that reads for this process."""
-
-    def __init__(self, model: ModelName) -> None:
-        super().__init__(model, _LoadedReader)
-
-
 class HiddenReader:
     """Reads texts with a model, which is loaded with the first.
 
@@ -232,11 +225,8 @@ class ModelScales:
         self._applied = None
         if scaling is None:
             return
-        scaled = {
-            name: self._decompose(name).scale(self._growth(name, scale))
-            for name, scale in zip(scaling.matrices, scaling.scales, strict=True)
-        }
-        for name, changed in scaled.items():
+        pairs = zip(scaling.matrices, scaling.scales, strict=True)
+        for name, changed in [(name, self._scaled(name, scale)) for name, scale in pairs]:
             matrix(self._model, name).copy_(changed)
         self._applied = scaling
 
@@ -250,16 +240,17 @@ class ModelScales:
             )
         return self._parts[name]
 
-    def _growth(self, name: str, scale: Any) -> torch.Tensor:
+    def _scaled(self, name: str, scale: Any) -> torch.Tensor:
         import torch
 
-        values = self._decompose(name).values
+        parts = self._decompose(name)
+        values = parts.values
         growth = torch.as_tensor(scale, dtype=values.dtype, device=values.device)
         if growth.shape != values.shape:
             raise ConfigError(
                 f"{name} has {len(values)} singular values, and there are {growth.numel()} scales"
             )
-        return growth
+        return parts.scale(growth)
 
 
 def matrix(model: Any, name: str) -> Any:
@@ -276,5 +267,9 @@ def matrix(model: Any, name: str) -> Any:
     return found
 
 
-shared_hidden_state_model: Final = SharedByKey(HiddenStateModel)
+def _reading_model(model: ModelName) -> SharedBatchModel[TextRequest]:
+    return SharedBatchModel(model, _LoadedReader)
+
+
+shared_hidden_state_model: Final = SharedByKey(_reading_model)
 """Return the one reading model of this process with that name and settings."""

@@ -97,7 +97,7 @@ class EvalSpec:
         pool = setup.pool
         if self.suite == ETUDES:
             with lab_extra():
-                from podium_lab.evals.cases import make_etude_cases
+                from podium_lab.evals.tables import make_etude_cases
             count = self.limit or DEFAULT_ETUDES
             return LoadedCases(make_etude_cases(count, self.seed, pool, self.variant))
         check_roles(pool, self.suite.partition(":")[0])

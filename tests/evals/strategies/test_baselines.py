@@ -25,7 +25,7 @@ from podium.evals.strategies.conducting import (
     single_worker,
 )
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes import UNSURE
+from podium_lab.etudes.values import UNSURE
 from support.stage import Actor
 
 mixture = mixture_of_agents(DRAWN, "system")

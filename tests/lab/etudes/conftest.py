@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium_lab.etudes import SPLITS, Etude, Etudes, EtudeShape
+from podium_lab.etudes import EtudeShape
+from podium_lab.etudes.composition import SPLITS
+from podium_lab.etudes.etude import Etude, Etudes
 
 LARGE = 2_000
 

@@ -4,9 +4,15 @@ from random import Random
 
 import pytest
 
-from podium_lab.etudes import SPLITS, EtudeShape, Split
-from podium_lab.etudes.composition import Operation, compose_operations, signature, try_operations
-from podium_lab.etudes.shapes import SKELETONS
+from podium_lab.etudes import EtudeShape, Split
+from podium_lab.etudes.composition import (
+    SKELETONS,
+    SPLITS,
+    Operation,
+    compose_operations,
+    signature,
+    try_operations,
+)
 from podium_lab.etudes.skills import SKILLS
 from podium_lab.etudes.values import number
 
@@ -17,7 +23,8 @@ def test_every_answer_follows_from_its_arguments(shape: EtudeShape, split: Split
     rng = Random(1)
     for _ in range(30):
         operations = compose_operations(rng, split, shape)
-        assert len(operations) == SKELETONS[shape].size
+        branches, after = SKELETONS[shape]
+        assert len(operations) == sum(branches) + (len(branches) > 1) + after
         for operation in operations:
             assert operation.skill.solve(operation.arguments) == operation.answer
             for value, source in zip(operation.arguments, operation.sources, strict=True):

@@ -10,24 +10,19 @@ from random import Random
 import pytest
 
 from podium.core.conductor import PlanningContext
-from podium_lab.etudes import (
-    FAMILIES,
-    ROLES,
-    SPLITS,
-    Etude,
-    Etudes,
-    EtudeShape,
-    descriptions,
-    everyday_questions,
-    held_out,
+from podium_lab.etudes import FAMILIES, ROLES, EtudeShape
+from podium_lab.etudes.composition import SPLITS
+from podium_lab.etudes.etude import Etude, Etudes, held_out
+from podium_lab.etudes.oracle import oracle_reply
+from podium_lab.etudes.plan_examples import (
     make_plan_examples,
     make_second_round_examples,
     make_second_rounds,
-    make_specialist_examples,
     make_training_contexts,
-    oracle_reply,
 )
-from podium_lab.etudes.tasks import etude_suite
+from podium_lab.etudes.specialist_examples import make_specialist_examples
+from podium_lab.etudes.tasks import etude_suite, everyday_questions
+from podium_lab.etudes.workers import descriptions
 
 LONGEST = {EtudeShape.CHAIN_5: 1.0}
 

@@ -12,18 +12,11 @@ from podium.core.request import Request
 from podium.core.workflow import Shape
 from podium.engine.requests import PriorResult, compose
 from podium.workers import ScriptedWorker
-from podium_lab.etudes import (
-    FAMILIES,
-    TEST_ONLY,
-    UNSURE,
-    USUAL,
-    Etude,
-    Etudes,
-    EtudeShape,
-    held_out,
-    oracle_reply,
-)
-from podium_lab.etudes.shapes import SKELETONS
+from podium_lab.etudes import FAMILIES, TEST_ONLY, USUAL, EtudeShape
+from podium_lab.etudes.composition import SKELETONS
+from podium_lab.etudes.etude import Etude, Etudes, held_out
+from podium_lab.etudes.oracle import oracle_reply
+from podium_lab.etudes.values import UNSURE
 
 WORKERS = {family.value: f"knows-{family}" for family in FAMILIES}
 
@@ -115,7 +108,9 @@ def test_an_etude_has_the_topology_and_the_size_of_its_shape(
 ) -> None:
     found = [etude for etude in etudes if etude.shape is shape]
     assert {etude.own_plan.shape for etude in found} == {topology}
-    assert {len(etude.steps) for etude in found} == {SKELETONS[shape].size}
+    branches, after = SKELETONS[shape]
+    size = sum(branches) + (len(branches) > 1) + after
+    assert {len(etude.steps) for etude in found} == {size}
 
 
 def test_a_question_of_one_skill_is_its_own_subtask(etudes: list[Etude]) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from podium.engine.requests import PriorResult, compose
-from podium_lab.etudes import UNSURE, oracle_reply
-from podium_lab.etudes.oracle import ROUND_BEFORE, Visible, read_message
+from podium_lab.etudes.oracle import ROUND_BEFORE, Visible, oracle_reply, read_message
+from podium_lab.etudes.values import UNSURE
 
 
 def message(subtask: str, *pairs: tuple[str, str]) -> str:

@@ -9,17 +9,17 @@ import pytest
 
 from podium.conductors import plan
 from podium.core.workflow import Shape, Step, Workflow
-from podium_lab.etudes import (
-    FAMILIES,
-    ROLES,
-    Etudes,
-    EtudeShape,
+from podium_lab.etudes import FAMILIES, ROLES, EtudeShape
+from podium_lab.etudes.etude import Etudes
+from podium_lab.etudes.plan_examples import (
+    SHAPES,
+    ExampleSettings,
     PlanExample,
-    descriptions,
     make_plan_examples,
+    random_access,
 )
-from podium_lab.etudes.plan_examples import SHAPES, ExampleSettings, random_access
 from podium_lab.etudes.tasks import everyday_questions
+from podium_lab.etudes.workers import descriptions
 
 
 def examples(seed: int, count: int, **settings: Any) -> list[PlanExample]:

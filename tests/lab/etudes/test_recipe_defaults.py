@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from podium.train.data_schema import EtudesTable
 from podium.train.schema import PoolTable
-from podium_lab.etudes import ExampleSettings
+from podium_lab.etudes.plan_examples import ExampleSettings
 from podium_lab.etudes.specialist_examples import UNSURE_SHARE
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from podium.core.errors import ConfigError
-from podium_lab.etudes import Etudes, EtudeShape, held_out
+from podium_lab.etudes import EtudeShape
+from podium_lab.etudes.etude import Etudes, held_out
 from podium_lab.etudes.tasks import etude_suite, etude_task
 
 

@@ -5,16 +5,10 @@ import json
 import pytest
 
 from podium.core.workflow import Step, Workflow
-from podium_lab.etudes import (
-    FAMILIES,
-    GENERALIST,
-    MISLEADING,
-    SPLITS,
-    Split,
-    everyday_questions,
-    is_direct_plan,
-)
+from podium_lab.etudes import FAMILIES, GENERALIST, MISLEADING, Split
+from podium_lab.etudes.composition import SPLITS
 from podium_lab.etudes.oracle import readings
+from podium_lab.etudes.tasks import everyday_questions, is_direct_plan
 
 
 def test_there_are_many_questions_and_none_twice() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_lab.etudes import Etude, Etudes, grade
-from podium_lab.etudes.tasks import is_answer
+from podium_lab.etudes.etude import Etude, Etudes
+from podium_lab.etudes.tasks import grade, is_answer
 from podium_lab.etudes.values import Kind
 
 ETUDES = Etudes(21).sample(400)

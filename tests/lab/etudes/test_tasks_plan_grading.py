@@ -7,8 +7,8 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.core.workflow import Step, Workflow
-from podium_lab.etudes import GENERALIST, everyday_questions
-from podium_lab.etudes.tasks import everyday_suite, everyday_task
+from podium_lab.etudes import GENERALIST
+from podium_lab.etudes.tasks import everyday_questions, everyday_suite, everyday_task
 
 QUESTION = "What is the capital of Japan?"
 

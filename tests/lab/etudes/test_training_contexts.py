@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 
-from podium_lab.etudes import (
-    GENERALIST,
-    ROLES,
-    USUAL,
-    Etude,
-    EtudeShape,
-    ExampleSettings,
-    TrainingContext,
-    descriptions,
-    everyday_questions,
-    make_training_contexts,
-)
+from podium_lab.etudes import GENERALIST, ROLES, USUAL, EtudeShape
+from podium_lab.etudes.etude import Etude
+from podium_lab.etudes.plan_examples import ExampleSettings, TrainingContext, make_training_contexts
+from podium_lab.etudes.tasks import everyday_questions
+from podium_lab.etudes.workers import descriptions
 
 
 def contexts(seed: int, **settings: Any) -> Iterator[TrainingContext]:

@@ -5,9 +5,10 @@ from random import Random
 import pytest
 
 from podium.core.errors import UsageError
-from podium_lab.etudes import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
+from podium_lab.etudes import GENERALIST, MISLEADING, ROLES
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.values import read_table
+from podium_lab.etudes.workers import descriptions, pool_profiles
 
 MODELS = {role: f"adapter-{role}" for role in ROLES}
 

@@ -7,7 +7,8 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.worker import Worker
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes import UNSURE, FlakyWorker
+from podium_lab.etudes import FlakyWorker
+from podium_lab.etudes.values import UNSURE
 
 
 def request(text: str) -> Request:

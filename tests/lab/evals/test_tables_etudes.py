@@ -19,8 +19,7 @@ from podium.workers.scripted import ScriptedWorker
 from podium_lab.cli import etudes_table
 from podium_lab.etudes.tasks import LONGER
 from podium_lab.etudes.workers import oracle_workers
-from podium_lab.evals.etudes_table import EtudesTable, measure_etudes, requirements_table
-from podium_lab.evals.training_cost import TrainingCost
+from podium_lab.evals.tables import EtudesTable, TrainingCost, measure_etudes, requirements_table
 
 N = 40
 SEED = 7
@@ -182,13 +181,13 @@ def test_a_bar_that_is_not_met_says_so(
     measured: EtudesTable, name: str, spoil: Callable[[StrategyRow], StrategyRow]
 ) -> None:
     assert bar(measured.document(), name)["met"] is True
-    rows = {**measured.rows, "conductor": spoil(measured.conductor)}
+    rows = {**measured.rows, "conductor": spoil(measured.rows["conductor"])}
     assert bar(replace(measured, rows=rows).document(), name)["met"] is False
 
 
 def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> None:
     """In floating point, 0.9 less 0.87 is a little more than 0.03."""
-    few = replace(measured.conductor, samples=measured.conductor.samples[:1] * 100)
+    few = replace(measured.rows["conductor"], samples=measured.rows["conductor"].samples[:1] * 100)
     rows = {**dict.fromkeys(measured.rows, _right(few, 70)), "conductor": _right(few, 90)}
     table = replace(measured, rows=rows, shuffled=_right(few, 87), subset=_right(few, 86))
     document = table.document()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import UsageError
-from podium_lab.evals.training_cost import (
+from podium_lab.evals.tables import (
     LONGEST_HEADER,
     NOT_MEASURED,
     TrainingCost,

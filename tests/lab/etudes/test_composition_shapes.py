@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from podium_lab.etudes import Etude
-from podium_lab.etudes.shapes import split_of
+from podium_lab.etudes.composition import split_of
+from podium_lab.etudes.etude import Etude
 
 
 def test_about_one_key_in_five_is_kept_for_testing() -> None:

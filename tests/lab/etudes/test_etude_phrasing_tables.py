@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from podium_lab.etudes import FAMILIES, SPLITS, Split
-from podium_lab.etudes.phrasing import MOODS, connectives, nestings, phrases, references, wording
+from podium_lab.etudes import FAMILIES, Split
+from podium_lab.etudes.composition import SPLITS
+from podium_lab.etudes.etude import MOODS, connectives, nestings, phrases, references, wording
 from podium_lab.etudes.skills import SKILLS
 from podium_lab.etudes.values import read_table
 from podium_lab.etudes.workers import ROLES, descriptions

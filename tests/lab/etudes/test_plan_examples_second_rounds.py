@@ -17,21 +17,20 @@ from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options, Runner
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes import (
-    ROLES,
-    SPLITS,
-    UNSURE,
-    EtudeShape,
+from podium_lab.etudes import ROLES, EtudeShape, Split
+from podium_lab.etudes.composition import SPLITS
+from podium_lab.etudes.plan_examples import (
     ExampleSettings,
     PlanExample,
     SecondRound,
-    Split,
-    descriptions,
-    grade,
+    carry_out,
+    flaky_replies,
     make_second_round_examples,
     make_second_rounds,
 )
-from podium_lab.etudes.second_rounds import carry_out, flaky_replies
+from podium_lab.etudes.tasks import grade
+from podium_lab.etudes.values import UNSURE
+from podium_lab.etudes.workers import descriptions
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,13 @@ from podium.core.errors import ConfigError
 from podium.evals.strategies import registry as by_name
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.workers import oracle_workers
-from podium_lab.evals.evolved_table import EvolvedTable, Learner, learners_table, measure_evolved
-from podium_lab.evals.training_cost import TrainingCost
+from podium_lab.evals.tables import (
+    EvolvedTable,
+    Learner,
+    TrainingCost,
+    learners_table,
+    measure_evolved,
+)
 from podium_lab.evolution.coordinator import EvolvedConductor
 from support.evolved import Reading, coordinator
 

@@ -31,7 +31,7 @@ pytest.importorskip("cmaes")
 
 from podium.train.training_log import STATE_FILE, Checkpoint, last_checkpoint
 from podium_lab.evolution import training as evolve
-from podium_lab.evolution.results import COORDINATOR
+from podium_lab.evolution.training import COORDINATOR
 
 pytestmark = pytest.mark.torch
 

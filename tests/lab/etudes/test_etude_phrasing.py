@@ -4,7 +4,8 @@ import json
 
 from podium.conductors import plan
 from podium.core.pool import Pool, WorkerProfile
-from podium_lab.etudes import FAMILIES, Etude, EtudeShape
+from podium_lab.etudes import FAMILIES, EtudeShape
+from podium_lab.etudes.etude import Etude
 
 NAMES = {family.value: family.value for family in FAMILIES}
 

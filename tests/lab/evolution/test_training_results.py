@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from podium.core.errors import ConfigError
-from podium_lab.evolution.results import read_evolved
+from podium_lab.evolution.training import read_evolved
 from support.evolved import coordinator
 
 
@@ -45,7 +45,7 @@ def test_an_interrupted_training_left_that_of_its_last_checkpoint(tmp_path: Path
     last = checkpoint(tmp_path, 10)
     left = read_evolved(tmp_path)
     assert left.coordinator == last
-    assert (left.steps, left.planned, left.is_finished) == (10, 60, False)
+    assert (left.steps, left.settings.steps, left.is_finished) == (10, 60, False)
 
 
 @pytest.mark.parametrize(("directions", "searched"), [(None, 25), (2, 10)])

@@ -1,0 +1,513 @@
+"""The two tables of the études: what a trained conductor must show, and evolved coordinators.
+
+Every row is measured over the same unseen études, one row after another, so that a provider which
+batches has a thousand tasks to batch at a time. A requirement that is not met stays in the table.
+
+The cost of a training is read from the files that it wrote: `summary.json` has the wall time and
+the rollouts of all its sessions, `metrics.jsonl` those of each step. Of several trainings, each of
+which continues the one before, times and rollouts are added up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import ge, le
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from podium._util.distribution import shares
+from podium.core.errors import UsageError
+from podium.core.pool import Pool
+from podium.core.request import add
+from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
+from podium.evals.results import (
+    UNKNOWN,
+    IntervalEstimate,
+    StrategyRow,
+    difference_document,
+    format_interval,
+    format_number,
+    markdown,
+    round_figure,
+)
+from podium.evals.sample import Case, EtudeVariant, check_roles
+from podium.evals.setup import EvalSetup
+from podium.train.training_log import METRICS, SUMMARY
+from podium.workers.local.sources import WEIGHTS_FILE
+from podium_lab.etudes import ROLES, USUAL
+from podium_lab.etudes.etude import held_out
+from podium_lab.etudes.plan_examples import FLAKY
+from podium_lab.etudes.tasks import LONGER, etude_task
+from podium_lab.etudes.workers import pool_profiles
+
+
+def make_etude_cases(
+    n: int, seed: int, pool: Pool, variant: EtudeVariant | None = None
+) -> tuple[Case, ...]:
+    """Return unseen études with pools of that pool's workers, which are named by their roles.
+
+    The same seed gives the same études and pools; a variant changes only what it says.
+    """
+    check_roles(pool)
+    variant, cases = variant or EtudeVariant(), []
+    for etude in held_out(n, seed, variant.shapes or USUAL):
+        drawn = _describe(pool, Random(f"{seed}/{etude.id}/pool"))  # noqa: S311 - repeatable
+        rng = Random(f"{seed}/{etude.id}/variant")  # noqa: S311
+        if variant.drop_one:
+            spare = [name for name in drawn.names if name not in etude.families]
+            drawn = drawn.without([rng.choice(spare)]) if spare else drawn
+        if variant.shuffled:
+            drawn = replace(drawn, workers=tuple(rng.sample(drawn.workers, len(drawn))))
+        cases.append(Case(etude_task(etude), drawn, etude.own_plan))
+    return tuple(cases)
+
+
+def _describe(pool: Pool, rng: Random) -> Pool:
+    """Return the workers with a role, in an order and with descriptions unseen in training."""
+    roles = {role: pool[role].model for role in ROLES if role in pool.names}
+    drawn = pool_profiles(rng, roles, split="test")
+    workers = tuple(
+        replace(pool[worker.name], description=worker.description, fallback=None)
+        for worker in drawn
+    )
+    return replace(drawn, workers=workers)
+
+
+LONGEST_HEADER: Final = 100_000_000
+"""In bytes, as the format has it: a damaged file may name any length."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """Minutes and rollouts of a training, rollouts a second in its steps, and the number of trained
+    parameters; None is not measured."""
+
+    minutes: float | None = None
+    rollouts_per_second: float | None = None
+    rollouts: int | None = None
+    parameters: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "train_minutes": None if self.minutes is None else round_figure(self.minutes),
+            "parameters_trained": self.parameters,
+            "evaluations": self.rollouts,
+        }
+
+
+NOT_MEASURED: Final = TrainingCost()
+
+
+def require_distinct(trainings: Sequence[Path]) -> list[Path]:
+    """Return the resolved paths; refuse one that is named twice."""
+    resolved = [training.resolve() for training in trainings]
+    for path, often in Counter(resolved).items():
+        if often > 1:
+            raise UsageError(f"{path} is named {often} times; name each training once")
+    return resolved
+
+
+def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:
+    """Return the figures of these trainings together, by their directories or files of metrics;
+    unknown where one's are."""
+    require_distinct(trainings)
+    summaries = [_summary(training) for training in trainings]
+    seconds, rollouts = (
+        reduce(add, (_number(summary, name) for summary in summaries)) if summaries else None
+        for name in ("seconds", "rollouts")
+    )
+    steps = [step for training in trainings for step in _steps(training)]
+    in_steps = sum(step["seconds"] for step in steps)
+    return TrainingCost(
+        minutes=None if seconds is None else seconds / 60,
+        rollouts_per_second=sum(s["rollouts"] for s in steps) / in_steps if in_steps else None,
+        rollouts=None if rollouts is None else int(rollouts),
+        parameters=adapter_parameters(trainings[-1] / "conductor") if trainings else None,
+    )
+
+
+def adapter_parameters(directory: Path) -> int | None:
+    """Count the parameters of the adapter in that directory by the header of its file; None where
+    there is no such file, or it is damaged."""
+    try:
+        with (directory / WEIGHTS_FILE).open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = file.read(length) if length <= LONGEST_HEADER else b""
+    except OSError:
+        return None
+    matrices = [entry for entry in _object(header).values() if isinstance(entry, dict)]
+    shapes = [matrix["shape"] for matrix in matrices if "shape" in matrix]
+    for shape in shapes:
+        if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+            return None
+    return sum(map(math.prod, shapes)) if shapes else None
+
+
+def _summary(training: Path) -> dict[str, Any]:
+    """Return a training's summary; of metrics alone, the sums of its steps."""
+    if training.is_file():
+        steps = _steps(training)
+        return {name: sum(s[name] for s in steps) for name in ("rollouts", "seconds") if steps}
+    try:
+        return _object((training / SUMMARY).read_bytes())
+    except OSError as error:
+        raise UsageError(
+            f"{training}: there is no {SUMMARY} in it that could be read; "
+            f"name the directory of a training, or its file of metrics"
+        ) from error
+
+
+def _steps(training: Path) -> list[dict[str, float]]:
+    """Return the rollouts and seconds of every step that made rollouts."""
+    metrics = training if training.is_file() else training / METRICS
+    lines = map(_object, metrics.read_bytes().splitlines()) if metrics.is_file() else ()
+    steps = [{name: _number(line, name) for name in ("rollouts", "seconds")} for line in lines]
+    return [{n: v for n, v in step.items() if v} for step in steps if all(step.values())]
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object; return an empty one if the text is truncated."""
+    try:
+        found = json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(document: dict[str, Any], name: str) -> float | None:
+    """Return that number; None if it is missing, infinite or no number."""
+    value = document.get(name)
+    if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    return None
+
+
+CEILING: Final = "ideal"
+CONDUCTOR: Final = "conductor"
+BEST_SINGLE: Final = "best-single"
+BEATEN: Final = ("moa", "reflection", "majority", "random", "baseline-conductor")
+MAIN: Final = (CEILING, CONDUCTOR, BEST_SINGLE, *BEATEN)
+
+LONGER_SHARE: Final = 5
+"""Of the longer chains there are one in so many of the other études."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing that must be shown, by the figure itself and not by its interval.
+
+    `holds` compares the figure with the limit; `met` is None where it was not measured.
+    """
+
+    name: str
+    demand: str
+    reached: float | None
+    holds: Callable[[float, float], bool]
+    limit: float
+
+    @property
+    def met(self) -> bool | None:
+        if self.reached is None:
+            return None
+        return self.holds(round_figure(self.reached), round_figure(self.limit))
+
+    def document(self) -> dict[str, Any]:
+        is_finite = self.reached is not None and math.isfinite(self.reached)
+        reached = round_figure(self.reached) if is_finite and self.reached is not None else None
+        return {"name": self.name, "demand": self.demand, "reached": reached, "met": self.met}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtudesTable:
+    """Every row of the table: the main ones by strategy, and the conductor elsewhere."""
+
+    rows: Mapping[str, StrategyRow]
+    two_rounds: StrategyRow
+    shuffled: StrategyRow
+    subset: StrategyRow
+    longer: StrategyRow
+    longer_ceiling: StrategyRow
+    flaky: StrategyRow
+    flaky_share: float
+    training: TrainingCost = NOT_MEASURED
+
+    def all_rows(self) -> Iterator[tuple[str, StrategyRow]]:
+        yield from self.rows.items()
+        yield "conductor, two rounds", self.two_rounds
+        yield "conductor, shuffled pools", self.shuffled
+        yield "conductor, pools less one", self.subset
+        yield "conductor, longer chains", self.longer
+        yield "ideal, longer chains", self.longer_ceiling
+        yield "recursion, flaky pool", self.flaky
+
+    def document(self) -> dict[str, Any]:
+        conductor, ceiling = self.rows[CONDUCTOR], self.rows[CEILING]
+        best = self.rows[BEST_SINGLE]
+        beside_best = (*self.rows.values(), self.two_rounds)  # rows over the same cases
+        return {
+            "n": len(conductor.samples),
+            "ceiling": ceiling.accuracy.document(),
+            "conductor": conductor.accuracy.document(),
+            "by_shape": {
+                shape: {**share.document(), "ceiling": ceiling.by_kind[shape].document()}
+                for shape, share in conductor.by_kind.items()
+            },
+            "best_single": best.accuracy.document(),
+            **{name: self.rows[name].accuracy.document() for name in BEATEN},
+            "two_rounds": self.two_rounds.accuracy.document(),
+            "shuffled": self.shuffled.accuracy.document(),
+            "subset": self.subset.accuracy.document(),
+            "worker_tokens_conductor": conductor.worker_tokens,
+            "orchestration_tokens_conductor": conductor.orchestration_tokens,
+            "worker_tokens_moa": self.rows["moa"].worker_tokens,
+            "entropy_bits": conductor.entropy_bits,
+            "steps_one_skill": conductor.steps(1),
+            "steps_three_skill": conductor.steps(3),
+            "recursion_gain": difference_document(self.flaky.recursion_gain),
+            "recursion_accept_right": self.flaky.accepted_when_right.document(),
+            "rollouts_per_second": self.training.rollouts_per_second,
+            "train_minutes": self.training.minutes,
+            "flaky_share": self.flaky_share,
+            "longer_chains": {
+                **self.longer.accuracy.document(),
+                "n": len(self.longer.samples),
+                "ceiling": self.longer_ceiling.accuracy.document(),
+            },
+            "leads": {
+                name: difference_document(conductor.paired_difference(self.rows[name]))
+                for name in (BEST_SINGLE, *BEATEN)
+            },
+            "two_rounds_difference": difference_document(
+                self.two_rounds.paired_difference(conductor)
+            ),
+            "shuffled_difference": difference_document(self.shuffled.paired_difference(conductor)),
+            "subset_difference": difference_document(self.subset.paired_difference(conductor)),
+            "requirements": [found.document() for found in self.requirements()],
+            "rows": [
+                {
+                    **row.document(best if any(row is one for one in beside_best) else None),
+                    "strategy": name,
+                }
+                for name, row in self.all_rows()
+            ],
+        }
+
+    def requirements(self) -> list[Requirement]:
+        own, ceiling = self.rows[CONDUCTOR], self.rows[CEILING].accuracy.value
+        accuracy = own.accuracy.value
+        overall = _ratio(accuracy, ceiling)
+        worst = _ratio(min(share.value for share in own.by_kind.values()), ceiling)
+        best = _ratio(accuracy, self.rows[BEST_SINGLE].accuracy.value)
+        mine, theirs = own.worker_tokens, self.rows["moa"].worker_tokens
+        tokens = None if mine is None or theirs is None else _ratio(mine, theirs)
+        has_right = any(sample.first_right for sample in self.flaky.samples)
+        kept = self.flaky.accepted_when_right.value if has_right else None
+        gain, rate = self.flaky.recursion_gain.share.value, self.training.rollouts_per_second
+        largest_share = max(shares(own.worker_counts).values(), default=None)
+        leads = [(name, accuracy - self.rows[name].accuracy.value) for name in BEATEN]
+        shuffled, subset = (
+            abs(row.accuracy.value - accuracy) for row in (self.shuffled, self.subset)
+        )
+        found: list[tuple[str, str, float | None, Callable[[float, float], bool], float]] = [
+            ("ceiling", "ideal plans on the same workers: at least 0.95", ceiling, ge, 0.95),
+            ("conductor", "at least 0.90 of the ceiling overall", overall, ge, 0.90),
+            ("by_shape", "at least 0.80 of the ceiling in every shape", worst, ge, 0.80),
+            ("best_single", "at least 2.5 times the best single worker's accuracy", best, ge, 2.5),
+            *((name, f"at least 0.20 more than {name}", lead, ge, 0.20) for name, lead in leads),
+            ("shuffled", "within 0.03 in pools of another order", shuffled, le, 0.03),
+            ("subset", "within 0.03 in pools less a worker that is not needed", subset, le, 0.03),
+            ("entropy_bits", "worker entropy at least 1.5 bits", own.entropy_bits, ge, 1.5),
+            ("worker_share", "no worker above half", largest_share, le, 0.5),
+            ("worker_tokens", "at most 1/3 of MoA's worker tokens", tokens, le, 1 / 3),
+            ("steps_one_skill", "at most 1.2 steps for one skill", own.steps(1), le, 1.2),
+            ("steps_three_skill", "at least 2.5 steps for three", own.steps(3), ge, 2.5),
+            ("recursion_gain", "at least +0.05 on the flaky pool", gain, ge, 0.05),
+            ("recursion_accept_right", "accepts at least 0.90 of right answers", kept, ge, 0.90),
+            ("train_minutes", "trains in at most 25 minutes", self.training.minutes, le, 25.0),
+            ("rollouts_per_second", "at least 150 complete rollouts a second", rate, ge, 150.0),
+        ]
+        return [Requirement(*row) for row in found]
+
+
+async def measure_etudes(
+    setup: EvalSetup,
+    *,
+    n: int,
+    seed: int,
+    concurrency: int,
+    flaky: float | None = None,
+    training: TrainingCost = NOT_MEASURED,
+    on_progress: ProgressCallback = ignore_progress,
+    on_sample: SampleCallback | None = None,
+) -> EtudesTable:
+    """Measure every row over `n` unseen études; `flaky` is the share of requests that the
+    specialists of the flaky pool decline."""
+    flaky = FLAKY if flaky is None else flaky
+
+    def evaluation(
+        name: str, who: EvalSetup, count: int, variant: EtudeVariant | None
+    ) -> Evaluation:
+        return Evaluation(
+            who,
+            make_etude_cases(count, seed, who.pool, variant),
+            seed=seed,
+            concurrency=concurrency,
+            on_progress=lambda strategy, done, total: on_progress(f"{name}{strategy}", done, total),
+            on_sample=on_sample
+            and (lambda strategy, sample, run: on_sample(f"{name}{strategy}", sample, run)),
+        )
+
+    main = evaluation("", setup, n, None)
+    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), EtudeVariant(shapes=LONGER))
+    shuffled = evaluation("shuffled-", setup, n, EtudeVariant(shuffled=True))
+    subset = evaluation("subset-", setup, n, EtudeVariant(drop_one=True))
+    unreliable = setup.with_flaky_workers(flaky, seed)
+    return EtudesTable(
+        rows={name: await main.row(name) for name in MAIN},
+        two_rounds=await main.row("recursion"),
+        shuffled=await shuffled.row(CONDUCTOR),
+        subset=await subset.row(CONDUCTOR),
+        longer=await longer.row(CONDUCTOR),
+        longer_ceiling=await longer.row(CEILING),
+        flaky=await evaluation("flaky-", unreliable, n, None).row("recursion"),
+        flaky_share=flaky,
+        training=training,
+    )
+
+
+def _ratio(one: float, other: float) -> float:
+    """Divide; infinity where only the divisor is 0."""
+    if other:
+        return one / other
+    return math.inf if one else 0.0
+
+
+def requirements_table(requirements: Iterable[Requirement]) -> str:
+    met = {True: "yes", False: "NO", None: "not measured"}
+    cells = [(r.demand, format_number(r.reached, 3), met[r.met]) for r in requirements]
+    return markdown(("requirement", "reached", "met"), cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A strategy that learned, its name in the table, its cost of learning, and a note."""
+
+    name: str
+    strategy: str
+    took: TrainingCost = NOT_MEASURED
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRow:
+    """A learner's row of the table."""
+
+    learner: Learner
+    row: StrategyRow
+
+    @property
+    def one_skill(self) -> IntervalEstimate | None:
+        """Return the accuracy on questions of one skill; None without any."""
+        found = tuple(sample for sample in self.row.samples if sample.skills == 1)
+        return StrategyRow(self.row.strategy, found).accuracy if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class EvolvedTable:
+    """The conductor, the coordinators in their order, and the best single worker. The others are
+    compared with the first coordinator."""
+
+    rows: tuple[LearnedRow, ...]
+
+    def document(self) -> dict[str, Any]:
+        conductor, evolved, *_, best_single = self.rows
+        return {
+            "n": len(conductor.row.outcomes),
+            "rows": [
+                {
+                    **found.row.document(best_single.row),
+                    "strategy": found.learner.name,
+                    "turns": found.row.steps(),
+                    "one_skill": found.one_skill.document() if found.one_skill else None,
+                    **found.learner.took.document(),
+                    **{
+                        f"against_{name}": difference_document(
+                            found.row.paired_difference(other.row)
+                        )
+                        for name, other in (("conductor", conductor), ("evolved", evolved))
+                        if other is not found
+                    },
+                }
+                for found in self.rows
+            ],
+        }
+
+
+async def measure_evolved(
+    setup: EvalSetup,
+    coordinators: Sequence[Learner],
+    *,
+    n: int,
+    seed: int,
+    concurrency: int,
+    conductor: TrainingCost = NOT_MEASURED,
+    on_progress: ProgressCallback = ignore_progress,
+    on_sample: SampleCallback | None = None,
+) -> EvolvedTable:
+    """Measure the conductor, these coordinators, and every worker alone, over `n` unseen études;
+    `conductor` is what training the conductor took."""
+    evaluation = Evaluation(
+        setup,
+        make_etude_cases(n, seed, setup.pool),
+        seed=seed,
+        concurrency=concurrency,
+        on_progress=on_progress,
+        on_sample=on_sample,
+    )
+    learners = (
+        Learner(CONDUCTOR, CONDUCTOR, conductor),
+        *coordinators,
+        Learner(BEST_SINGLE, BEST_SINGLE, TrainingCost(minutes=0.0, rollouts=0, parameters=0)),
+    )
+    for learner in learners:
+        evaluation.check(learner.strategy)
+    rows = []
+    for learner in learners:
+        row = await evaluation.row(learner.strategy)
+        rows.append(LearnedRow(learner, replace(row, note=learner.note or row.note)))
+    return EvolvedTable(tuple(rows))
+
+
+COLUMNS: Final = (
+    *("strategy", "accuracy", "95 % interval", "one skill", "turns"),
+    *("worker tokens", "orchestration tokens", "errors"),
+    *("training minutes", "parameters trained", "evaluations"),
+)
+
+
+def learners_table(rows: Iterable[LearnedRow]) -> str:
+    """Return a Markdown table of learned strategies with the cost of learning."""
+    cells = [
+        (
+            found.learner.name,
+            f"{found.row.accuracy.value:.3f}",
+            format_interval(found.row.accuracy),
+            format_number(found.one_skill.value if found.one_skill else None, 3),
+            format_number(found.row.steps(), 2),
+            format_number(found.row.worker_tokens, 0),
+            format_number(found.row.orchestration_tokens, 0),
+            str(found.row.errors),
+            format_number(took.minutes, 1),
+            *(UNKNOWN if n is None else f"{n:,}" for n in (took.parameters, took.rollouts)),
+        )
+        for found in rows
+        for took in (found.learner.took,)
+    ]
+    return markdown(COLUMNS, cells)
