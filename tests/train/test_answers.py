@@ -12,9 +12,12 @@ import pytest
 
 from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError
-from podium.core.pool import Pool
+from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Task
+from podium.tasks.graders import CodeGrader
 from podium.train.exercises import Exercise
+from podium.workers import Endpoint, Http
+from podium.workers.python import PythonWorker
 from support.recipes import GRPO, make_recipe
 from support.stage import Actor
 
@@ -30,6 +33,13 @@ BEFORE = GRPO.replace(
     "[grpo]",
     '[answers]\nsubtasks = ["Read it out."]\n'
     '[[answers.earlier_steps]]\nworker = "one"\nsubtask = "Compute."\naccess = []\n[grpo]',
+)
+
+
+PROGRAMS = GRPO.replace(
+    "[grpo]",
+    '[answers]\nsubtasks = ["Answer."]\nprograms = ["Write a program."]\n'
+    'tested_programs = ["Write it with its tests."]\n[grpo]',
 )
 
 
@@ -75,8 +85,12 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def rollouts(tmp_path: Path, policy: Parrot, text: str = ANSWERS) -> AnswerRollouts:
     recipe = make_recipe(tmp_path, text)
-    worker = Actor("one", lambda _: "the sum is four")
-    return AnswerRollouts(recipe, policy, None, [worker])  # type: ignore[arg-type]
+    python = WorkerProfile(name="python", provider="python")
+    workers = [
+        Actor("one", lambda _: "the sum is four"),
+        *([PythonWorker(python, Endpoint(), Http())] if text == PROGRAMS else []),
+    ]
+    return AnswerRollouts(recipe, policy, None, workers)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("said", "earned"), [("4", 1.0), ("5", 0.5)])
@@ -125,5 +139,73 @@ def test_subtasks_vary_from_task_to_task_and_stay_the_same_for_each(tmp_path: Pa
 
 
 def test_a_step_before_that_is_no_step_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"answers\.before"):
+    with pytest.raises(ConfigError, match=r"answers\.earlier_steps"):
         make_recipe(tmp_path, BEFORE.replace("access = []", "access = [3]"))
+
+
+@pytest.mark.parametrize(
+    ("said", "earned"),
+    [
+        ("```python\nprint(2 + 2)\n```", 1.0),
+        ("print(2 + 2)", 1.0),
+        ("```python\nprint(2 + 3)\n```", 0.5),
+        ("```python\nprint(4)\n1 / 0\n```", 0.5),
+        ("4", 0.5),
+    ],
+)
+def test_a_program_earns_what_the_grader_says_of_its_output(
+    said: str, earned: float, tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    policy = Parrot(said)
+    batch = rollouts(tmp_path, policy, PROGRAMS).collect([EXERCISE, EXERCISE], loop)
+    assert batch.rewards == [earned, earned]
+    (read,) = policy.read
+    assert read.endswith("<question>\n2 + 2?\n</question>\n\nYour subtask: Write a program.")
+
+
+@pytest.mark.parametrize(
+    ("test", "earned"),
+    [("assert double(4) == 8", 1.0), ("assert double(4) == 9", 0.5), ("", 0.5)],
+)
+def test_code_that_passes_its_own_tests_is_graded_by_all_tests(
+    test: str, earned: float, tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    task = draw_task(subtask="Write it with its tests.", tmp_path=tmp_path)
+    policy = Parrot(f"```python\ndef double(x):\n    return 2 * x\n{test}\n```")
+    made = rollouts(tmp_path, policy, PROGRAMS)
+    batch = made.collect([EXERCISE._replace(task=task)] * 2, loop)
+    assert batch.rewards == [earned, earned]
+
+
+def test_tasks_graded_by_tests_are_also_answered_without_a_run(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    task = draw_task(subtask="Answer.", tmp_path=tmp_path)
+    policy = Parrot("```python\ndef double(x):\n    return x + x\n```")
+    made = rollouts(tmp_path, policy, PROGRAMS)
+    assert made.collect([EXERCISE._replace(task=task)] * 2, loop).rewards == [1.0, 1.0]
+
+
+def draw_task(*, subtask: str, tmp_path: Path) -> Task:
+    """A task whose id draws that subtask."""
+    grader = CodeGrader(check="assert double(3) == 6")
+    policy = Parrot("")
+    made = rollouts(tmp_path, policy, PROGRAMS)
+    for number in range(50):
+        task = Task(id=str(number), question="Double it.", grader=grader)
+        made.prompt_tokens(EXERCISE._replace(task=task))
+        if f"Your subtask: {subtask}" in policy.read[-1]:
+            return task
+    raise AssertionError(f"no task draws {subtask!r}")
+
+
+def test_programs_need_a_worker_that_runs_them(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, PROGRAMS)
+    with pytest.raises(ConfigError, match=r"need a worker of the provider python in pool\.file"):
+        AnswerRollouts(recipe, Parrot(""), None, [])  # type: ignore[arg-type]
+
+
+def test_programs_after_earlier_steps_are_refused(tmp_path: Path) -> None:
+    text = BEFORE.replace("[answers]", '[answers]\nprograms = ["Write a program."]')
+    with pytest.raises(ConfigError, match="programs are run alone; leave earlier_steps out"):
+        make_recipe(tmp_path, text)

@@ -155,6 +155,68 @@ def test_plans_that_move_nothing_need_not_be_read(
         assert torch.allclose(trained, weights[1][name], atol=1e-5), name
 
 
+def train_numbers(directory: Path, base: Path, *settings: str) -> Recipe:
+    """Train on texts that are numbers, of which odd ones are right; shared prompts."""
+    directory.mkdir()
+    (directory / "pool.toml").write_text(POOL, "utf-8")
+    (directory / "tasks.jsonl").write_text(TASK, "utf-8")
+    steps = ("grpo.steps=3", "grpo.questions=8", "grpo.loss_type=dapo")
+    recipe = tiny_recipe(BANDIT, base, directory, *steps, *settings)
+    grpo.train(recipe)
+    return recipe
+
+
+def test_passes_with_a_backward_pass_each_train_as_one_pass_does(
+    base: Path,
+    tmp_path: Path,
+    judge: Callable[[Earned], Judge],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge(lambda text: 1.0 if int(text) % 2 else 0.0)
+    passes: list[int] = []
+    pack_rows = shared_prompts.pack_rows
+
+    def count(rows: Any, max_tokens: int) -> Any:
+        parts = list(pack_rows(rows, max_tokens))
+        passes.append(len(parts))
+        return parts
+
+    monkeypatch.setattr(shared_prompts, "pack_rows", count)
+    monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 70)
+    many = trained_weights(train_numbers(tmp_path / "many", base, "grpo.max_tokens=80"))
+    assert max(passes) > 4
+    passes.clear()
+    one = trained_weights(train_numbers(tmp_path / "one", base, "grpo.max_tokens=100000"))
+    assert max(passes) == 1
+    for name, weights in one.items():
+        assert torch.allclose(weights, many[name], atol=1e-4), name
+
+
+def test_a_pass_without_a_finite_gradient_is_left_out_and_the_others_train(
+    base: Path,
+    tmp_path: Path,
+    judge: Callable[[Earned], Judge],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    judge(lambda text: 1.0 if int(text) % 2 else 0.0)
+    monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 70)
+    compute_loss, factors = GRPOTrainer._compute_loss, iter((1.0, float("nan")))
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_compute_loss",
+        lambda trainer, model, inputs: compute_loss(trainer, model, inputs) * next(factors, 1.0),
+    )
+    torch.manual_seed(0)
+    begun = train_numbers(tmp_path / "begun", base, "grpo.max_tokens=80", "grpo.steps=1")
+    errors = capsys.readouterr().err
+    assert errors.count("1 passes had a gradient that is not finite") == 1
+    assert "the step was left out" not in errors
+    weights = trained_weights(begun)
+    assert all(one.isfinite().all() for one in weights.values())
+    assert any(one.any() for name, one in weights.items() if "lora_B" in name)
+
+
 @pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
 def test_where_every_plan_was_cut_off_and_that_teaches_nothing_nothing_moves(
     settings: tuple[str, ...], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

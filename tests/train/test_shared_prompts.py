@@ -20,6 +20,7 @@ from podium.train.shared_prompts import (
     completion_logprobs,
     completion_rows,
     pack_rows,
+    select_rows,
     shared_rows,
 )
 from podium.workers.local import pretrained
@@ -73,6 +74,48 @@ def test_every_plan_is_as_likely_as_by_itself(base: Path, max_tokens: int) -> No
             wanted = (logps[offset].item(), entropies[offset].item())
             assert found.pop((owner, offset)) == pytest.approx(wanted, rel=1e-4)
     assert not found
+
+
+def test_logits_in_parts_make_the_same_probabilities_and_gradients(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pretrained.load(str(base)).model
+    one = as_tensors(shared_rows(*as_batch()), CPU)
+    found = []
+    for targets in (1, 3, 1000):
+        monkeypatch.setattr(shared_prompts, "TARGETS", targets)
+        model.zero_grad()
+        logps, _ = completion_logprobs(model, one, 0.7)
+        torch.autograd.backward(logps.sum())
+        found.append((logps.detach(), model.get_input_embeddings().weight.grad.clone()))
+    for logps, gradient in found[:2]:
+        assert torch.allclose(logps, found[2][0], atol=1e-5)
+        assert torch.allclose(gradient, found[2][1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("learns_entropy", [False, True])
+def test_entropies_have_a_gradient_only_where_the_loss_needs_it(
+    learns_entropy: bool, base: Path
+) -> None:
+    model = pretrained.load(str(base)).model
+    one = as_tensors(shared_rows(*as_batch()), CPU)
+    logps, entropies = completion_logprobs(model, one, 1.0, learns_entropy)
+    assert logps.requires_grad
+    assert entropies.requires_grad is learns_entropy
+
+
+def test_a_part_of_a_batch_keeps_what_belongs_to_the_whole() -> None:
+    batch = {
+        "completion_ids": torch.tensor([[1], [2], [3]]),
+        "num_items_in_batch": torch.tensor(7),
+        "two": torch.tensor([1, 2]),
+        "names": ["a", "b", "c"],
+    }
+    part = select_rows(batch, [2, 0])
+    assert part["completion_ids"].tolist() == [[3], [1]]
+    assert {name: part[name] for name in ("num_items_in_batch", "two", "names")} == {
+        name: batch[name] for name in ("num_items_in_batch", "two", "names")
+    }
 
 
 def test_a_prompt_stands_once_before_all_of_its_plans() -> None:

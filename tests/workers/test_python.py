@@ -13,7 +13,14 @@ from podium.core.request import Reply, Request, Usage, user
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Runner
 from podium.workers import Endpoint, Http, ScriptedWorker, connect, sandbox
-from podium.workers.python import NO_OUTPUT, NO_PROGRAM, PythonWorker, find_program, prepare_program
+from podium.workers.python import (
+    NO_OUTPUT,
+    NO_PROGRAM,
+    PASSED,
+    PythonWorker,
+    find_program,
+    prepare_program,
+)
 
 PROFILE = WorkerProfile(name="python", provider="python")
 FENCED = "Here it is:\n```python\nprint(6 * 7)\n```\nIt prints the answer."
@@ -122,6 +129,23 @@ async def test_hostile_programs_meet_the_limits_and_get_a_clear_error(
     assert reply.finish == "error"
     assert re.search(error, reply.text), reply.text[:300]
     assert len(reply.text) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("tests", "before"),
+    [("assert double(2) == 4", ""), ("print('tried')\nassert double(3) == 6", "tried\n\n")],
+)
+async def test_code_whose_assertions_hold_is_itself_the_reply(tests: str, before: str) -> None:
+    program = f"def double(x):\n    return 2 * x\n{tests}"
+    reply = await run(f"Here it is:\n```python\n{program}\n```")
+    assert reply.text == f"{before}{PASSED}\n\n```python\n{program}\n```"
+    assert reply.finish == "stop"
+    assert find_program(reply.text) == f"{program}\n", "a later step can run it again"
+
+
+async def test_code_whose_assertions_fail_is_a_program_that_failed() -> None:
+    reply = await run("```python\ndef double(x):\n    return x\nassert double(2) == 4\n```")
+    assert (reply.text, reply.finish) == ("The program failed: AssertionError:", "error")
 
 
 async def test_a_long_output_keeps_its_start_and_its_end() -> None:

@@ -1,8 +1,9 @@
 """Rollouts of a worker in training: its answers to tasks, graded and rewarded as plans are.
 
 With `answers.earlier_steps` the worker is the last step of a workflow; its other steps are executed
-first, so that it learns from what it will read: a program's output, say. Its prompt is the one
-that the engine writes for that step.
+first, so that it learns from what it will read: a program's output, say. With `answers.programs` it
+is the step before the last: the Python worker runs its reply, and what that prints is graded. Its
+prompt is the one that the engine writes for that step.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
+from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import FREE, Reply, Request, Usage
+from podium.core.request import FREE, Reply, Request, Usage, user
 from podium.core.run import Round
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.requests import compose, replay_request
 from podium.engine.runner import Runner
+from podium.tasks.graders import CodeGrader
 from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
@@ -38,6 +41,13 @@ class _EmptyWorker(Worker):
         return Reply("-", Usage(0, 0))
 
 
+class _Subtask(NamedTuple):
+    """A subtask; with `is_run` the reply is a program to run."""
+
+    text: str
+    is_run: bool = False
+
+
 class AnswerRollouts(Rollouts):
     """Samples answers to tasks instead of plans for them."""
 
@@ -52,6 +62,12 @@ class AnswerRollouts(Rollouts):
         self._pool = Pool(tuple(worker.profile for worker in everyone))
         self._runner = Runner(NoConductor(), everyone)
         self._asked: dict[str, list[dict[str, str]]] = {}
+        self._python = next((one for one in workers if one.profile.provider == "python"), None)
+        if self._answers.runs_programs and self._python is None:
+            raise ConfigError(
+                "answers.programs and answers.tested_programs need a worker of the provider python "
+                "in pool.file"
+            )
 
     def collect(
         self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop
@@ -75,7 +91,9 @@ class AnswerRollouts(Rollouts):
         task = exercise.task
         messages = self._asked.get(task.id)
         if messages is None:
-            prompt = compose(self._subtask(task), question=task.question, is_final=True)
+            subtask = self._subtask(task)
+            text, is_final = subtask.text or task.question, not subtask.is_run
+            prompt = compose(text, question=task.question, is_final=is_final)
             messages = [{"role": "user", "content": prompt}]
         return self._policy.encode(messages)
 
@@ -94,12 +112,17 @@ class AnswerRollouts(Rollouts):
         asked = asyncio.run_coroutine_threadsafe(ask_all(), loop).result()
         self._asked |= zip(missing, asked, strict=True)
 
-    def _subtask(self, task: Task) -> str:
+    def _subtask(self, task: Task) -> _Subtask:
         rng = Random(f"{self._seed}/{task.id}")  # noqa: S311 - repeatable, not secret
-        return rng.choice(self._answers.subtasks) or task.question
+        answers, is_tested = self._answers, isinstance(task.grader, CodeGrader)
+        programs = answers.tested_programs if is_tested else answers.programs
+        choices = [_Subtask(text, is_run=True) for text in programs]
+        if is_tested or not programs:
+            choices += map(_Subtask, answers.subtasks)
+        return rng.choice(choices)
 
     async def _request(self, task: Task) -> list[dict[str, str]]:
-        last = Step(TRAINED.name, self._subtask(task), access="all")
+        last = Step(TRAINED.name, self._subtask(task).text or task.question, access="all")
         workflow = Workflow((*self._answers.steps, last))
         run = await self._runner.execute(
             task.question, (Round(0, workflow),), pool=self._pool, max_steps=len(workflow)
@@ -111,7 +134,7 @@ class AnswerRollouts(Rollouts):
 
     async def _score_one(self, one: SampledPlan) -> Score:
         task, tokens = one.exercise.task, len(one.tokens)
-        right = one.ended and await task.grader(one.text)
+        right = one.ended and await task.grader(await self._answer(one))
         parts = (
             self._reward_of.of_plan(right=right, steps=1, completion_tokens=tokens)
             if one.ended
@@ -126,3 +149,10 @@ class AnswerRollouts(Rollouts):
             question=task.question,
             text=one.text,
         )
+
+    async def _answer(self, one: SampledPlan) -> str:
+        """Return the answer that is graded: the text, or what it prints."""
+        if self._python is None or not self._subtask(one.exercise.task).is_run:
+            return one.text
+        reply = await self._python.reply(Request((user(one.text),)))
+        return "" if reply.finish == "error" else reply.text

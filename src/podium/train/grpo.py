@@ -54,7 +54,7 @@ from podium.train.rollouts import ONLY_THE_ADAPTER, Policy, Rollouts
 from podium.train.schema import GrpoTable
 from podium.train.score import PlanScorer
 from podium.train.sft import MODEL
-from podium.train.shared_prompts import SharedPromptTrainer
+from podium.train.shared_prompts import SharedPromptTrainer, all_finite
 from podium.train.trainer_setup import (
     autocast_dtype,
     silence,
@@ -93,6 +93,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Train the recipe's conductor, from the beginning or from its last checkpoint."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = grpo_config(recipe)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # gradients were not finite under some masks
     wait_for_everyone()  # the main process has checked the output before anything is written
     torch.manual_seed(arguments.seed)
     with (
@@ -279,6 +280,9 @@ class _GrpoRun(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
         """Skip the update if a gradient is not finite; it would spoil the whole model."""
+        if dropped := getattr(self._trainer, "dropped_passes", 0):
+            self._training_log.warn(f"{dropped} passes had a gradient that is not finite")
+            self._trainer.dropped_passes = 0
         parameters = [p for p in kept["model"].parameters() if p.grad is not None]
         if all_finite([p.grad for p in parameters]):
             return
@@ -320,11 +324,6 @@ async def _cancel_rest() -> None:
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
-
-
-def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    sums = [tensor.sum() for tensor in tensors]
-    return bool(torch.stack(sums).isfinite().all()) if sums else True
 
 
 def grpo_config(recipe: Recipe) -> GRPOConfig:

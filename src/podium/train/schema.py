@@ -223,6 +223,18 @@ class AnswersTable(Table):
     subtasks: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         default=("",), description="one of them for each task; empty: the question alone"
     )
+    programs: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="subtasks whose reply is a program: the Python worker of `pool.file` runs it, "
+        "and its output is graded; they replace `subtasks`, except for tasks that are graded by "
+        "tests",
+    )
+    tested_programs: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="the same for tasks that are graded by tests, beside `subtasks`",
+    )
     earlier_steps: tuple[dict[str, Any], ...] = Field(
         default=(),
         strict=False,
@@ -233,12 +245,18 @@ class AnswersTable(Table):
     def steps(self) -> tuple[Step, ...]:
         return read_workflow({"steps": self.earlier_steps}).steps if self.earlier_steps else ()
 
+    @property
+    def runs_programs(self) -> bool:
+        return bool(self.programs or self.tested_programs)
+
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
         try:
             assert self.steps is not None
         except PodiumError as error:
             raise ValueError(f"earlier_steps: {error}") from error
+        if self.steps and self.runs_programs:
+            raise ValueError("programs are run alone; leave earlier_steps out")
         return self
 
 

@@ -2,8 +2,9 @@
 
 A row is a prompt followed by its plans, each of which attends to the prompt and itself. Plans with
 an advantage of 0 are skipped where only the advantage counts; the gradient is the same, and TRL's
-entropy is that of the plans that are read. Rows go through the model in passes of bounded size,
-recomputed on the way back, so that memory holds one pass at a time.
+entropy is that of the plans that are read. Rows go through the model in passes of bounded size, so
+that memory holds one pass at a time: with `dapo`, whose loss is a sum over tokens, each has a
+backward pass of its own; with other losses, passes are recomputed on the way back.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from trl import GRPOTrainer
 
-LONGEST_ROW: Final = 4096
-"""The most tokens of a row; further plans begin another one."""
+LONGEST_ROW: Final = 2048
+"""The most tokens of a row; further plans begin another one. Attention over a row costs the square
+of its length."""
+
+TARGETS: Final = 2048
+"""Tokens whose logits are in memory at a time; they are computed again on the way back."""
 
 GRAIN: Final = 8
 """Row widths are multiples of this, as attention masks on a GPU need."""
@@ -61,17 +66,49 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(**rest)
         self._most_tokens = max_tokens
         self._is_read: Tensor | None = None
+        self.dropped_passes = 0
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Compute the loss of one batch, as TRL requires."""
         only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
-        if only_by_advantage and inputs.get("old_per_token_logps") is None:
-            self._is_read = completion_rows(inputs["advantages"], inputs["completion_mask"])
+        loss: Tensor
+        if not only_by_advantage or inputs.get("old_per_token_logps") is not None:
+            loss = super()._compute_loss(model, inputs)
+            return loss
+        self._is_read = completion_rows(inputs["advantages"], inputs["completion_mask"])
+        if self.loss_type == "dapo" and model.training:
+            return self._learn_in_passes(model, inputs, self._is_read)
         try:
-            loss: Tensor = super()._compute_loss(model, inputs)
+            loss = super()._compute_loss(model, inputs)
         finally:
             self._is_read = None
         return loss
+
+    def _learn_in_passes(self, model: Any, inputs: dict[str, Any], is_read: Tensor) -> Tensor:
+        """Return the loss, whose gradient is already accumulated.
+
+        A pass without a finite gradient is left out and counted in `dropped_passes`, except under a
+        gradient scaler, which has to see it.
+        """
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1) * is_read[:, None]
+        tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        rows = shared_rows(tokens.tolist(), mask.tolist(), inputs["completion_ids"].shape[1])
+        self._is_read = None
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        is_scaled = self.accelerator.scaler is not None
+        loss = torch.zeros((), device=is_read.device)
+        for part in pack_rows(rows, self._most_tokens):
+            owners = [owner for row in part for owner, _ in row.plans]
+            before = [None if one.grad is None else one.grad.clone() for one in trained]
+            part_loss = super()._compute_loss(model, select_rows(inputs, owners))
+            self.accelerator.backward(part_loss)
+            if is_scaled or all_finite([one.grad for one in trained if one.grad is not None]):
+                loss += part_loss.detach()
+                continue
+            self.dropped_passes += 1
+            for one, gradient in zip(trained, before, strict=True):
+                one.grad = gradient
+        return loss + nothing(model)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -90,12 +127,15 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._is_read is not None:
             attention_mask = attention_mask * self._is_read[:, None]
         rows = shared_rows(input_ids.tolist(), attention_mask.tolist(), logits_to_keep)
-        for part in pack_rows(rows, self._most_tokens):
+        parts = list(pack_rows(rows, self._most_tokens))
+        for part in parts:
             one = as_tensors(part, input_ids.device)
+            needed = (base, one, self.temperature, self.args.entropy_coef != 0.0)
             with self.accelerator.autocast():
-                found, spread = checkpoint(
-                    completion_logprobs, base, one, self.temperature, use_reentrant=False
-                )
+                if len(parts) == 1:
+                    found, spread = completion_logprobs(*needed)
+                else:
+                    found, spread = checkpoint(completion_logprobs, *needed, use_reentrant=False)
             where = (one.owners, one.offsets)
             logps = logps.index_put(where, found)
             entropies = entropies.index_put(where, spread)
@@ -111,6 +151,22 @@ def completion_rows(advantages: Tensor, mask: Tensor) -> Tensor:
     has_tokens = mask.any(1)
     moved = (advantages != 0) & has_tokens
     return moved if moved.any() else has_tokens & (has_tokens.cumsum(0) == 1)
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    sums = [tensor.sum() for tensor in tensors]
+    return bool(torch.stack(sums).isfinite().all()) if sums else True
+
+
+def select_rows(inputs: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """Return a batch with these rows alone."""
+    size = len(inputs["completion_ids"])
+    return {
+        name: value[list(rows)]
+        if isinstance(value, Tensor) and value.ndim and len(value) == size
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def nothing(model: Any) -> Tensor:
@@ -204,7 +260,9 @@ def attention_mask(segments: Tensor) -> Tensor:
     return (allowed | itself)[:, None]
 
 
-def completion_logprobs(base: Any, one: ForwardPass, temperature: float) -> tuple[Tensor, Tensor]:
+def completion_logprobs(
+    base: Any, one: ForwardPass, temperature: float, learns_entropy: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return the log-probability and the entropy of every target."""
     hidden = base.model(
         input_ids=one.tokens,
@@ -212,10 +270,29 @@ def completion_logprobs(base: Any, one: ForwardPass, temperature: float) -> tupl
         attention_mask=attention_mask(one.segments),
         use_cache=False,
     ).last_hidden_state
-    logits = base.lm_head(hidden.flatten(0, 1)[one.sources]).float() / temperature
+    before = hidden.flatten(0, 1)[one.sources]
+    parts = zip(torch.split(before, TARGETS), torch.split(one.targets, TARGETS), strict=True)
+    found = [
+        checkpoint(
+            _chosen_logprobs,
+            *(base.lm_head, part, targets, temperature, learns_entropy),
+            use_reentrant=False,
+        )
+        for part, targets in parts
+    ]
+    logps, entropies = (torch.cat(values) for values in zip(*found, strict=True))
+    return logps, entropies
+
+
+def _chosen_logprobs(
+    head: nn.Module, before: Tensor, targets: Tensor, temperature: float, learns_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of the targets and the entropy, from the hidden states before."""
+    logits = head(before).float() / temperature
     total = logits.logsumexp(-1)
-    logps = logits.gather(-1, one.targets[:, None])[:, 0] - total
-    entropies = total - (logits.softmax(-1) * logits).sum(-1)
+    logps = logits.gather(-1, targets[:, None])[:, 0] - total
+    with torch.set_grad_enabled(learns_entropy and torch.is_grad_enabled()):
+        entropies = total - (logits.softmax(-1) * logits).sum(-1)
     return logps, entropies
 
 

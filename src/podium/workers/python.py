@@ -2,8 +2,9 @@
 
 The program is the last fenced block in the step's subtask or in the replies that the step may
 read, or else one of these texts as it is, if it is Python. The reply is what the program printed,
-with the value of its last line as an interactive interpreter shows it. A program that fails is no
-failure of the worker: the reply then holds the error, and its `finish` is `error`.
+with the value of its last line as an interactive interpreter shows it. A program whose assertions
+hold is itself the reply, after what it printed: code that passed its tests. A program that fails is
+no failure of the worker: the reply then holds the error, and its `finish` is `error`.
 
 Options are the sandbox's limits (`cpu_seconds`, `wall_seconds`, `memory_bytes`, …).
 """
@@ -37,6 +38,7 @@ LONGEST_OUTPUT: Final = 8_000
 
 NO_PROGRAM: Final = "There is no Python program in this subtask, nor in what it may read."
 NO_OUTPUT: Final = "The program ended without printing anything."
+PASSED: Final = "All assertions of this program hold."
 
 _FENCE: Final = "```"
 _LANGUAGES: Final = ("", "python", "python3", "py")
@@ -76,6 +78,9 @@ class PythonWorker(Worker):
         if result.problem is not None:
             return _failed(_describe_failure(result))
         output = _shorten(result.output.strip())
+        if has_assertions(program):
+            passed = f"{PASSED}\n\n{_FENCE}python\n{program.strip()}\n{_FENCE}"
+            output = f"{output}\n\n{passed}" if output else passed
         return Reply(output, Usage(0, 0), model="python") if output else _failed(NO_OUTPUT)
 
 
@@ -136,6 +141,12 @@ def parse_program(program: str) -> list[ast.stmt]:
             return ast.parse(program).body
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error)) from error
+
+
+def has_assertions(program: str) -> bool:
+    return any(
+        isinstance(node, ast.Assert) for one in parse_program(program) for node in ast.walk(one)
+    )
 
 
 def prepare_program(program: str) -> str:

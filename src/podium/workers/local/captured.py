@@ -24,7 +24,7 @@ from podium.workers.local.lora import AdapterStack
 SIZE_MULTIPLE: Final = 64
 """Sizes are rounded up to multiples of this, so that few differ."""
 
-MAX_BYTES: Final = 24_000_000_000
+MAX_BYTES: Final = 14_000_000_000
 """Bytes for the keys and values of all captured sizes, at most half of the GPU's free memory; the
 least recently used sizes are dropped."""
 
