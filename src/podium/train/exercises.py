@@ -34,7 +34,7 @@ from podium.workers import Http
 TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
 """The request of the check; vendors allow no fewer tokens."""
 
-LONGEST_CHECK: Final = 60.0
+LONGEST_CHECK: Final = 180.0
 """The timeout of the check in seconds."""
 
 
