@@ -49,10 +49,15 @@ def test_an_address_of_the_environment_is_shown(
 
 
 class Models(BaseHTTPRequestHandler):
-    """Lists two models, as Ollama does."""
+    """Lists two models, as Ollama does, and shows that they call tools."""
 
     def do_GET(self) -> None:
-        body = b'{"object": "list", "data": [{"id": "llama3.2:latest"}, {"id": "qwen3:8b"}]}'
+        self.answer(b'{"object": "list", "data": [{"id": "llama3.2:latest"}, {"id": "qwen3:8b"}]}')
+
+    def do_POST(self) -> None:
+        self.answer(b'{"capabilities": ["completion", "tools"]}')
+
+    def answer(self, body: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -23,6 +23,8 @@ from podium.workers.catalogue import Catalogue
 
 Serve = Callable[..., Awaitable[str]]
 CATALOGUE = Catalogue.load()
+SHOWN = b'{"capabilities": ["completion", "tools"]}'
+"""What Ollama shows of a model."""
 
 
 def listing(*models: str) -> bytes:
@@ -37,10 +39,12 @@ async def serve() -> AsyncIterator[Serve]:
         async def serve(body: bytes | None, status: str = "200 OK") -> str:
             async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 request = await reader.readuntil(b"\r\n\r\n")
-                assert request.startswith(b"GET /v1/models HTTP/1.0\r\n")
-                if body is None:
+                if request.startswith(b"POST /api/show HTTP/1.1\r\n"):
+                    writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + SHOWN)
+                elif body is None:
                     await reader.read()
                 else:
+                    assert request.startswith(b"GET /v1/models HTTP/1.0\r\n")
                     writer.write(f"HTTP/1.1 {status}\r\nServer: x\r\n\r\n".encode() + body)
                 writer.close()
 
@@ -67,6 +71,8 @@ async def test_servers_are_found_and_their_models_make_the_pool(serve: Serve) ->
     found = await discover_workers({}, CATALOGUE, [ollama, vllm])
     assert [worker.name for worker in found.workers] == ["qwen3:32b", "llama3.2", "Qwen3-8B"]
     assert found.variables == (f"ollama at {ollama.address}", f"vllm at {vllm.address}")
+    can_call = ["tools" in resolve_worker(w, CATALOGUE).profile.capabilities for w in found.workers]
+    assert can_call == [True, True, False]
     worker = resolve_worker(found.workers[2], CATALOGUE)
     assert worker.endpoint({}).base_url == vllm.base_url
     assert (worker.profile.model, worker.profile.price) == ("Qwen/Qwen3-8B", FREE)

@@ -24,15 +24,20 @@ TAGS = {
 
 
 class Server:
-    """Answers /api/tags with whatever the test puts there."""
+    """Answers /api/tags and /api/show with whatever the test puts there."""
 
     def __init__(self) -> None:
         self.tags: Any = TAGS
+        self.shown: dict[str, Any] = {}
         self.status = 200
         self.address = ""
 
     async def answer(self, request: web.Request) -> web.Response:
         return web.json_response(self.tags, status=self.status)
+
+    async def show(self, request: web.Request) -> web.Response:
+        shown = self.shown.get((await request.json())["model"])
+        return web.json_response(shown, status=404 if shown is None else 200)
 
 
 @pytest.fixture
@@ -40,6 +45,7 @@ async def server() -> AsyncIterator[Server]:
     server = Server()
     application = web.Application()
     application.router.add_get("/api/tags", server.answer)
+    application.router.add_post("/api/show", server.show)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -59,6 +65,20 @@ async def test_installed_models_become_workers_the_largest_first(server: Server)
     ]
     assert workers[0].description == "32.8B model on one's own machine"
     assert {worker.provider for worker in workers} == {"ollama"}
+
+
+async def test_capabilities_are_those_that_ollama_shows(server: Server) -> None:
+    server.shown = {
+        "qwen3:32b": {"capabilities": ["completion", "tools", "vision", "thinking", "new"]},
+        "llama3.2:latest": {"capabilities": ["completion", "tools"], "model_info": {}},
+        "mine": {"modelfile": "an older server shows no capabilities"},
+    }
+    workers = await discover_ollama(f"http://{server.address}/v1")
+    assert [worker.capabilities for worker in workers] == [
+        {"json", "sampling", "tools", "vision"},
+        {"json", "sampling", "tools"},
+        None,
+    ]
 
 
 async def test_the_environments_address_is_asked(server: Server) -> None:

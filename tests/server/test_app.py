@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from podium.config import ServerSettings
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.request import Price
 from podium.server.dialects.request import ApiRequest, ApiResponse
-from podium.server.logs import JsonLogFormatter
+from podium.server.logs import JsonLogFormatter, TextLogFormatter
 from podium.workers import ScriptedWorker
 from support.plain_dialect import PlainDialect, lines
 from support.serving import PLAIN, application, serving
@@ -257,6 +258,21 @@ async def test_metrics_count_requests_tokens_and_cost() -> None:
     assert 'podium_cost_usd_total{model="solo"} 2' in page
     assert 'podium_runs_total{status="answered"} 1' in page
     assert "podium_requests_in_flight 0" in page
+
+
+async def test_a_wrong_address_is_logged_with_what_was_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", "podium.server"):
+        async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+            refused = await served.client.post("/v1/v1/messages", json={"model": "podium"})
+    (record,) = [each for each in caplog.records if each.message == "request"]
+    line = json.loads(JsonLogFormatter().format(record))
+    assert (line["path"], line["status"]) == ("/v1/v1/messages", 404)
+    assert line["request_id"] == refused.headers["x-request-id"]
+    assert "did you mean /v1/messages?" in line["error_message"]
+    shown = TextLogFormatter().format(record)
+    assert "  404  /v1/v1/messages  error: not_found: POST /v1/v1/messages: Not Found" in shown
 
 
 @pytest.mark.parametrize("shown", [False, True])

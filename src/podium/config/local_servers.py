@@ -1,7 +1,7 @@
 """Model servers on this machine, found at the ports where they usually listen.
 
 Looking takes half a second at most: nothing listens at most ports, which shows at once. Only the
-list of models is read, and nothing else is sent.
+list of models is read.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -16,13 +17,16 @@ from podium.config.schema import POOLS, ConfigFile, read_file, read_files
 from podium.config.settings import Settings, resolve
 from podium.config.workers import WorkerTable
 from podium.core.errors import ConfigError
-from podium.core.pool import PYTHON_PROVIDER
+from podium.core.pool import PYTHON_PROVIDER, Capability
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 from podium.workers.sandbox import isolation_problem
 
 SECONDS_TO_ANSWER: Final = 5.0
 """A server on this machine or network answers at once, or is not there."""
+
+
+_SHOWN_BY_OLLAMA: Final[frozenset[Capability]] = frozenset({"tools", "vision"})
 
 
 class _Details(BaseModel):
@@ -39,6 +43,10 @@ class _Tags(BaseModel):
     models: list[_Model]
 
 
+class _Shown(BaseModel):
+    capabilities: frozenset[str] = frozenset()
+
+
 class _Named(BaseModel):
     id: Annotated[str, Field(min_length=1)]
 
@@ -50,15 +58,25 @@ class _Listed(BaseModel):
 ListT = TypeVar("ListT", bound=BaseModel)
 
 
-async def _fetch(url: str, form: type[ListT], headers: Mapping[str, str] = {}) -> ListT | None:
-    """Return a server's list of models; None if there is no such answer."""
+async def _fetch(
+    url: str,
+    form: type[ListT],
+    headers: Mapping[str, str] = {},
+    body: Mapping[str, str] | None = None,
+) -> ListT | None:
+    """Return what a server tells of its models; None if there is no such answer."""
     import aiohttp  # here, because most starts ask no server and should not wait for it
 
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS_TO_ANSWER)) as session,
-            session.get(
-                url, headers=headers, raise_for_status=True, allow_redirects=False
+            session.request(
+                "GET" if body is None else "POST",
+                url,
+                headers=headers,
+                json=body,
+                raise_for_status=True,
+                allow_redirects=False,
             ) as response,
         ):
             return form.model_validate_json(await response.read())
@@ -84,7 +102,7 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
             f"Ollama at {server} (OLLAMA_HOST) has no model; pull one, such as "
             f"`ollama pull llama3.2`, or unset OLLAMA_HOST"
         )
-    return tuple(
+    workers = (
         WorkerTable(
             name=model.name.removesuffix(":latest"),
             provider="ollama",
@@ -93,6 +111,19 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
         )
         for model in sorted(answering, key=lambda model: -model.size)
     )
+    return await _ask_ollama(server, workers)
+
+
+async def _ask_ollama(server: str, workers: Iterable[WorkerTable]) -> tuple[WorkerTable, ...]:
+    """Return the workers with the capabilities that Ollama shows of their models."""
+    assumed = Catalogue.load().assumed("ollama")
+
+    async def ask(worker: WorkerTable) -> WorkerTable:
+        shown = await _fetch(f"{server}/api/show", _Shown, body={"model": worker.model or ""})
+        found = _SHOWN_BY_OLLAMA & shown.capabilities if shown else frozenset()
+        return worker.model_copy(update={"capabilities": assumed | found}) if found else worker
+
+    return tuple(await asyncio.gather(*map(ask, workers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +171,10 @@ async def discover_workers(
         for server in await find_local_servers(environment, servers):
             if server.models:
                 variables.append(f"{server.provider} at {server.address}")
-                for worker in server.workers():
+                local = server.workers()
+                if server.provider == "ollama":
+                    local = await _ask_ollama(server.base_url.removesuffix("/v1"), local)
+                for worker in local:
                     workers.setdefault(worker.name, worker)
     if unreachable and not workers:
         raise ConfigError(unreachable[0])

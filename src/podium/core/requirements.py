@@ -113,7 +113,7 @@ def check_pool(pool: Pool, options: ResponseOptions, images: tuple[Image, ...]) 
         if not any(need in worker.capabilities for worker in pool):
             raise UsageError(
                 f"no worker of the pool can {_WORDS[need]}, which this question needs; it has "
-                f"{', '.join(pool.names)}"
+                f"{', '.join(pool.names)}; where one can, add {need!r} to its capabilities"
             )
 
 

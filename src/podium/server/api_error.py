@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from podium.core.errors import (
     BudgetExhausted,
@@ -24,7 +24,7 @@ from podium.core.errors import (
     UsageError,
     WorkerError,
 )
-from podium.server.logs import LOGGER
+from podium.server.logs import LOGGER, MAX_LOGGED_MESSAGE
 
 Reason = Literal[
     "invalid",
@@ -150,6 +150,16 @@ class ApiError(Exception):
         if self.reason == "unauthenticated":
             headers["WWW-Authenticate"] = "Bearer"
         return headers
+
+
+def error_fields(error: ApiError) -> dict[str, Any]:
+    """Return the fields of the log line of a failed request."""
+    return {
+        "request_id": error.request_id,
+        "error_reason": error.reason,
+        "error_message": str(error)[:MAX_LOGGED_MESSAGE],
+        "field": error.field,
+    }
 
 
 def to_api_error(error: Exception, where: str = "a request") -> ApiError:

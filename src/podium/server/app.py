@@ -6,6 +6,7 @@ The dialects' endpoints are plain ASGI (`endpoints.request_handler`); all others
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from podium._version import __version__
 from podium.core.errors import PodiumError
 from podium.server import pages
-from podium.server.api_error import ApiError, Reason, to_api_error
+from podium.server.api_error import ApiError, Reason, error_fields, to_api_error
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
 from podium.server.endpoints import (
@@ -51,7 +52,7 @@ from podium.server.endpoints.http import (
 )
 from podium.server.endpoints.openapi import add_dialect_paths
 from podium.server.endpoints.request_handler import DialectEndpoint, RequestHandler
-from podium.server.logs import LOGGER
+from podium.server.logs import LOGGER, log_request
 from podium.server.records.maintenance import delete_expired_runs
 from podium.server.records.metrics import MEDIA_TYPE
 from podium.server.service import Service, ServiceHolder
@@ -256,7 +257,10 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
         default = MESSAGES_PATH if is_anthropic_client(request) else CHAT_PATH
         dialect = next((d for p, d in dialects.items() if path.startswith(p)), dialects[default])
         headers = {**error.headers, **(headers or {})}
-        return JSONResponse(dialect.format_error(error), status or error.status, headers)
+        response = JSONResponse(dialect.format_error(error), status or error.status, headers)
+        if LOGGER.isEnabledFor(logging.INFO):
+            log_request({"path": path, "status": response.status_code, **error_fields(error)})
+        return response
 
     @app.exception_handler(ApiError)
     async def on_api_error(request: Request, error: ApiError) -> JSONResponse:

@@ -113,7 +113,7 @@ def _format_request(fields: dict[str, Any]) -> str:
         str(fields["status"]),
         fields["path"],
         fields.get("model", ""),
-        _format_duration(fields),
+        _format_duration(fields["milliseconds"]) if "milliseconds" in fields else "",
     ]
     if "error_reason" in fields:
         field = f" ({fields['field']})" if fields.get("field") else ""
@@ -131,8 +131,7 @@ def _format_request(fields: dict[str, Any]) -> str:
     return _escape("  ".join(part for part in parts if part))
 
 
-def _format_duration(fields: dict[str, Any]) -> str:
-    milliseconds: float = fields["milliseconds"]
+def _format_duration(milliseconds: float) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 

@@ -344,5 +344,6 @@ def _check(request: ApiRequest, profile: WorkerProfile) -> None:
     if missing:
         raise ApiError(
             "invalid",
-            f"{profile.name!r} cannot {describe_capabilities(missing)}; choose another model",
+            f"{profile.name!r} cannot {describe_capabilities(missing)}; choose another model, or "
+            f"where it can, add {' and '.join(map(repr, sorted(missing)))} to its capabilities",
         )

@@ -27,7 +27,7 @@ from podium.server.access.policy import RequestCost
 from podium.server.access.request_checks import check_image_urls, enter_hop
 from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import IDEMPOTENCY_HEADER
-from podium.server.api_error import ApiError, invalid, to_api_error
+from podium.server.api_error import ApiError, error_fields, invalid, to_api_error
 from podium.server.dialects.fields import UnknownKey, collect_unknown, format_unknown
 from podium.server.dialects.request import (
     ApiRequest,
@@ -43,7 +43,7 @@ from podium.server.endpoints.http import (
     server_stopped_error,
 )
 from podium.server.endpoints.response_stream import ResponseStream
-from podium.server.logs import LOGGER, MAX_LOGGED_MESSAGE, log_request
+from podium.server.logs import LOGGER, log_request
 from podium.server.model_catalog import ModelTarget
 from podium.server.service import Service, ServiceHolder
 from podium.store.keys import Scope as KeyScope
@@ -326,9 +326,7 @@ class RequestHandler:
             line["output_tokens"] = self.cost.usage.output_tokens
             line["cost_usd"] = self.cost.cost_usd
         if self._error is not None:
-            line["error_reason"] = self._error.reason
-            line["error_message"] = str(self._error)[:MAX_LOGGED_MESSAGE]
-            line["field"] = self._error.field
+            line |= error_fields(self._error)
         if self.service.settings.log_prompts and self._request is not None:
             line |= self._logged_text(self._request, run)
         return line
