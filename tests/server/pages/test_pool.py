@@ -77,6 +77,8 @@ async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page
     await site.store.finish(work())
     await page.goto(site.url("/pool"))
     card = page.get_by_role("region", name="checker", exact=True)
+    await expect(card.get_by_text("verify 1 of 1 steps")).to_be_hidden()
+    await card.get_by_text("Limits and uses").click()
     await expect(card.get_by_text("verify 1 of 1 steps")).to_be_visible()
     await card.get_by_role("link", name=HOSTILE).click()
     await page.wait_for_url("**/runs/run_0000000000000001?step=0.1")
@@ -95,6 +97,17 @@ async def test_figures_follow_what_happens_and_the_focus_stays(
     await clock.run_for(6000)
     await expect(row).to_contain_text("working")
     assert await page.evaluate("document.activeElement.textContent") == "solver"
+
+
+async def test_a_card_stays_unfolded_when_its_figures_change(
+    site: Site, page: Page, clock: Clock
+) -> None:
+    await page.goto(site.url("/pool"))
+    card = page.get_by_role("region", name="solver", exact=True)
+    await card.get_by_text("Limits and uses").click()
+    await site.store.finish(work())
+    await clock.run_for(6000)
+    await expect(card.get_by_text("1 of 1 steps")).to_be_visible()
 
 
 async def test_a_server_that_goes_away_is_reported_and_so_is_its_return(
@@ -224,11 +237,13 @@ async def test_a_new_worker_is_shown_as_toml(site: Site, page: Page) -> None:
     offered = await dialog.get_by_label("Provider").locator("option").all_inner_texts()
     assert {*offered} == {*KNOWN_ENDPOINTS, "openai-compatible", "llamacpp"}
     await dialog.get_by_label("Provider").select_option("openai-compatible")
+    await dialog.get_by_label("Description").fill('good at "code"')
     await dialog.get_by_label("Address").fill("http://127.0.0.1:8000/v1")
     await dialog.get_by_label("Input price").fill("0.5")
     await dialog.get_by_label("Output price").fill("2")
     text = await dialog.locator("pre").inner_text()
     table = WorkerTable.model_validate(tomllib.loads(text)["worker"][0])
     assert (table.name, table.base_url) == ("mine", "http://127.0.0.1:8000/v1")
+    assert table.description == 'good at "code"'
     assert table.price is not None
     assert (table.price.input, table.price.output) == (0.5, 2)

@@ -429,6 +429,7 @@ async def test_a_run_that_is_not_there_says_so_and_leads_to_the_others(
     await page.goto(site.url("/runs/run_nowhere"))
     await page.get_by_role("heading", name="Run not found: run_nowhere").wait_for()
     assert "key" not in await page.get_by_role("alert").inner_text()
+    await expect(page.get_by_role("button", name="Try again")).to_have_count(0)
     await page.get_by_role("link", name="All runs").click()
     await page.get_by_text("There are no runs yet").wait_for()
 

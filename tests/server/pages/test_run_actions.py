@@ -67,10 +67,13 @@ async def test_two_runs_are_compared_side_by_side(page: Page, site: Site) -> Non
 
 async def test_previews_are_plain_text(page: Page, site: Site) -> None:
     written = "# Yes\n\n- **bold**, *soft* and `code`, see [there](https://x.example), snake_case"
-    await site.keep(kept_run(0, answer=written))
+    written += "\n\n| a | b |\n|---|:-:|\n| tea | 1 |\n\n```python\nprint(1)\n```\n---"
+    await site.keep(kept_run(0, question="**Which** `one`?", answer=written))
     await page.goto(site.url("/runs"))
+    await expect(page.locator(".run-question a")).to_have_text("Which one?")
     preview = page.locator(".run-question p")
-    await expect(preview).to_have_text("Yes bold, soft and code, see there, snake_case")
+    plain = "Yes bold, soft and code, see there, snake_case a b tea 1 print(1)"
+    await expect(preview).to_have_text(plain)
 
 
 async def test_tiny_costs_are_short(page: Page, site: Site) -> None:

@@ -59,6 +59,15 @@ async def test_sums_add_up_and_the_unknown_is_distinguished(site: Site, page: Pa
     await expect(numbers.get_by_role("row", name="2026-03-04")).to_contain_text("$1.50")
 
 
+async def test_no_value_beside_the_bars_is_cut_off(site: Site, page: Page) -> None:
+    await site.store.finish(spent(1, 0.00023))
+    await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
+    beside = page.locator(".chart-grid text")
+    await expect(beside.last).to_have_text("$0.00025")
+    places = await beside.evaluate_all("all => all.map(each => each.getBBox().x)")
+    assert min(places) >= 0
+
+
 async def test_the_ways_to_look_are_links_and_back_leads_back(site: Site, page: Page) -> None:
     await site.store.finish(spent(1, 1.5))
     await page.goto(site.url(f"/spend?by=tier&{MARCH}"))

@@ -191,6 +191,9 @@ const LONGEST_SNIPPET = 180;
  */
 export function snippet(text) {
   const plain = text
+    .slice(0, 10 * LONGEST_SNIPPET)
+    .replace(/^ *```.*$|^[ :|-]*--[ :|-]*$/gm, '')
+    .replace(/^ *\|(.*)\| *$/gm, (_, row) => row.replaceAll('|', ' '))
     .replace(/!?\[([^\]\n]{0,200})\]\([^)\s]{0,500}\)/g, '$1')
     .replace(/^\s*(#{1,6}|[-*+]|>|\d+\.) +/gm, '')
     .replace(/(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?=[\s.,;:!?)]|$)|`+/g, '');

@@ -50,7 +50,7 @@ export function failure(error, retry) {
       'div',
       { class: 'buttons' },
       status === 404 && h('a', { class: 'button', href: '/' }, 'Go to the start page'),
-      retry && h('button', { type: 'button', onclick: () => retry() }, 'Try again'),
+      retry && status !== 404 && h('button', { type: 'button', onclick: () => retry() }, 'Try again'),
     ),
   );
 }

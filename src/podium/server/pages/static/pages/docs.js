@@ -8,7 +8,7 @@ import { endpoint } from '../parts/endpoint.js';
 export const title = 'API';
 
 /** What most come for is shown first. */
-const FIRST = ['chat', 'responses', 'messages'];
+const FIRST = ['chat', 'responses', 'messages', 'embeddings', 'completions', 'moderations', 'plan'];
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
 
 /**

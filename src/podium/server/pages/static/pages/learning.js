@@ -99,7 +99,7 @@ function listed({ data, directories }) {
 function evaluationTable(evaluations) {
   return table(
     'Evaluations',
-    [['Name'], ['Suite'], ['Best strategy'], ['Accuracy', 'number'], ['State'], ['Last written'], ['Report']],
+    [['Name'], ['Suite'], ['Best strategy'], ['Accuracy', 'number'], ['State'], ['Last written'], ...reportColumn(evaluations)],
     evaluations.map((each) => ({
       cells: [
         nameLink(each),
@@ -109,7 +109,7 @@ function evaluationTable(evaluations) {
         each.kind === 'evaluation' &&
           h('span', { class: `badge ${each.is_finished ? 'good' : ''}` }, each.is_finished ? 'finished' : 'not finished'),
         when(each.updated_at),
-        each.has_report ? report(each.name, each.title) : '',
+        ...reportCell(each, evaluations),
       ],
     })),
   );
@@ -119,11 +119,21 @@ function evaluationTable(evaluations) {
 function trainingTable(trainings) {
   return table(
     'Trainings',
-    [['Name'], ['Last written'], ['Report']],
+    [['Name'], ['Last written'], ...reportColumn(trainings)],
     trainings.map((each) => ({
-      cells: [nameLink(each), when(each.updated_at), each.has_report ? report(each.name, each.title) : ''],
+      cells: [nameLink(each), when(each.updated_at), ...reportCell(each, trainings)],
     })),
   );
+}
+
+/** @param {any[]} all @returns {[string][]} */
+function reportColumn(all) {
+  return all.some((each) => each.has_report) ? [['Report']] : [];
+}
+
+/** @param {any} each @param {any[]} all */
+function reportCell(each, all) {
+  return reportColumn(all).map(() => (each.has_report ? report(each.name, each.title) : ''));
 }
 
 /** @param {{name: string, title: string}} each */

@@ -249,7 +249,7 @@ export class Composer {
       ['seconds', this.#seconds],
     ])) {
       if (!field.validity.valid) {
-        const message = `The budget in ${name} is a number from 0 on, or empty for no cap.`;
+        const message = `The budget in ${name} is a number from 0 on, or empty for the one configured.`;
         return { field, message };
       }
     }
@@ -269,7 +269,7 @@ function tierOption(name) {
 
 /** @param {string} id */
 function numberField(id) {
-  const placeholder = 'no cap';
+  const placeholder = 'as configured';
   return /** @type {HTMLInputElement} */ (
     h('input', { id, type: 'number', min: '0', step: 'any', inputmode: 'decimal', placeholder })
   );

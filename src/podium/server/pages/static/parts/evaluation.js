@@ -164,6 +164,7 @@ function progress({ samples, n, repeats, is_finished: isFinished }) {
           'li',
           {},
           h('strong', {}, name),
+          ' ',
           h('span', {}, `${countText(many)}${all ? ` of ${countText(all)}` : ''}`),
           all && h('progress', { max: all, value: many, 'aria-label': `${name}: ${many} of ${all}` }),
         ),

@@ -81,14 +81,16 @@ export function connection() {
 }
 
 /**
- * Put other children in place, and leave the reader's focus where it was: on the element of the
- * same id.
+ * Put other children in place. The reader's focus stays on the element of the same id, and what was
+ * unfolded stays so.
  * @param {Element} element
  * @param {...import('../lib/dom.js').Child} children
  */
 export function refresh(element, ...children) {
   const active = document.activeElement;
   const id = active && element.contains(active) ? active.id : '';
+  const unfolded = [...element.querySelectorAll('details[open][id]')].map((each) => each.id);
   replace(element, ...children);
+  for (const each of unfolded) document.getElementById(each)?.setAttribute('open', '');
   if (id) document.getElementById(id)?.focus({ preventScroll: true });
 }

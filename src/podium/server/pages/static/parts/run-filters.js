@@ -104,7 +104,7 @@ export function filterForm(filters, { onChange, onClear }) {
   const workers = h('datalist', { id: 'known-workers' });
   const owners = h('datalist', { id: 'known-owners' });
   const worker = { list: 'known-workers', placeholder: 'any', autocomplete: 'off' };
-  const key = { list: 'known-owners', placeholder: 'name or key_…', autocomplete: 'off' };
+  const key = { list: 'known-owners', placeholder: 'name or id', autocomplete: 'off' };
   const owner = field('owner', 'Key', input('owner', filters, key));
   owner.hidden = !filters.owner;
   const more = /** @type {HTMLDetailsElement} */ (
@@ -121,7 +121,7 @@ export function filterForm(filters, { onChange, onClear }) {
         range('Cost, $', costs('from'), costs('to')),
         range('Asked', days('since', 'from'), days('until', 'until')),
         owner,
-        h('button', { type: 'button', class: 'quiet', onclick: () => onClear() }, 'Clear'),
+        h('button', { type: 'button', class: 'small', onclick: () => onClear() }, 'Clear'),
       ),
     )
   );

@@ -3,11 +3,10 @@
 // are selected are kept by their ids, whatever the list shows meanwhile.
 
 import { h, replace } from '../lib/dom.js';
-import { count, duration, shorten, snippet, usdShort, when } from '../lib/format.js';
+import { count, duration, snippet, usdShort, when } from '../lib/format.js';
 import { TIERS } from './run-head.js';
 import { isLikelyRunning, statusBadge } from './status.js';
 
-const LONGEST_QUESTION = 140;
 const MOST_WORKERS = 3;
 const COLUMNS = Object.freeze([
   ['Select', 'run-select'],
@@ -108,9 +107,9 @@ function fill(row, run, isSelected, onSelect) {
   const box = /** @type {HTMLInputElement | null} */ (row.querySelector('input')) ?? selectBox();
   box.checked = isSelected;
   box.onchange = () => onSelect(box.checked);
-  box.ariaLabel = `Select: ${shorten(run.question, LONGEST_QUESTION)}`;
+  box.ariaLabel = `Select: ${snippet(run.question)}`;
   const isOver = run.status !== 'running';
-  const words = shorten(run.question, LONGEST_QUESTION) || 'no words';
+  const words = snippet(run.question) || 'no words';
   const link = h('a', { href: `/runs/${encodeURIComponent(run.run_id)}` }, words);
   const answer = snippet(run.answer ?? '');
   const owner = run.owner_name ?? run.owner;

@@ -54,7 +54,7 @@ export function cannotBeShown(id, error, { keys, retry }) {
       'div',
       { class: 'buttons' },
       h('a', { class: 'button', href: '/runs' }, 'All runs'),
-      h('button', { type: 'button', onclick: retry }, 'Try again'),
+      reason.status !== 404 && h('button', { type: 'button', onclick: retry }, 'Try again'),
     ),
   );
 }

@@ -7,7 +7,7 @@ import { durationText, shorten } from '../lib/format.js';
 import { MEANINGS, barsOf, beginningOf, callsIn, niceSize } from './bars.js';
 import { lastKnown } from './trace.js';
 
-const MOST_TICKS = 5;
+const MOST_TICKS = { wide: 5, narrow: 3 };
 const LONGEST_SPOKEN = 80;
 /** From so many rows on, those out of sight are not laid out. */
 const MANY = 40;
@@ -194,10 +194,12 @@ function spoken(step, withRound) {
 
 /** @param {number} total */
 function ticks(total) {
-  const size = niceSize(total / MOST_TICKS);
+  const isNarrow = matchMedia('(max-width: 40rem)').matches;
+  const size = niceSize(total / (isNarrow ? MOST_TICKS.narrow : MOST_TICKS.wide));
   const marks = [];
   for (let at = 0; at <= total; at += size) {
-    const mark = h('span', { class: 'timeline-tick' }, at === 0 ? '0' : durationText(at / 1000));
+    const isLate = at > 0.8 * total; // its words stand before it, or the edge would cut them off
+    const mark = h('span', { class: `timeline-tick ${isLate ? 'late' : ''}` }, at === 0 ? '0' : durationText(at / 1000));
     mark.style.setProperty('--from', String(at));
     marks.push(mark);
   }

@@ -23,6 +23,7 @@ export async function addWorker() {
       h('select', { id: 'worker-provider', name: 'provider' }, PROVIDERS.map((each) => h('option', {}, each))),
     ),
     field('Model', input('model'), 'The vendor\'s id; by default the name.'),
+    field('Description', input('description'), 'What it is good at: the conductor chooses by it.'),
     field('Address', input('base_url'), 'Only where it is not the vendor\'s own.'),
     field('Environment variable of its key', input('key_env')),
     field('Input price', input('input', money), 'USD per million tokens; for known models the catalogue has it.'),
@@ -46,13 +47,14 @@ function values(form) {
 }
 
 /** @param {Record<string, string>} values */
-function toml({ name, provider, model, base_url: url, key_env: key, input, output }) {
+function toml({ name, provider, model, description, base_url: url, key_env: key, input, output }) {
   const text = (/** @type {string} */ id, /** @type {string} */ value) => value && `${id} = ${JSON.stringify(value)}`;
   return [
     '[[worker]]',
     `name = ${JSON.stringify(name || 'my-worker')}`,
     text('provider', provider),
     text('model', model),
+    text('description', description),
     text('base_url', url),
     text('key_env', key),
     input && output && `price = { input = ${Number(input)}, output = ${Number(output)} }`,

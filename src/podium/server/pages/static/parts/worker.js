@@ -52,15 +52,20 @@ export function workerCard(worker, reload) {
     ),
     worker.description && h('p', {}, worker.description),
     lately(worker),
-    h(
-      'dl',
-      { class: 'facts' },
-      facts(worker).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
-    ),
     errors(worker),
-    uses(worker.roles),
-    h('p', {}, h('a', { href: `/runs?worker=${encodeURIComponent(worker.name)}` }, 'Runs that used it')),
     worker.is_worker && may('admin') && actions(worker, reload),
+    h(
+      'details',
+      { id: `more-${anchor(worker)}` },
+      h('summary', {}, 'Limits and uses'),
+      h(
+        'dl',
+        { class: 'facts' },
+        facts(worker).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
+      ),
+      uses(worker.roles),
+      h('p', {}, h('a', { href: `/runs?worker=${encodeURIComponent(worker.name)}` }, 'Runs that used it')),
+    ),
   );
 }
 

@@ -1,7 +1,7 @@
 // Bars side by side, stacked of parts: the drawing and the table of them.
 
 import { s } from '../../lib/dom.js';
-import { ROOM, colour, grid, nothing, numbersTable, plain, written } from './frame.js';
+import { ROOM, colour, grid, leftOf, nothing, numbersTable, plain, written } from './frame.js';
 import { most, scale, some, ticks } from './scale.js';
 
 /**
@@ -21,20 +21,21 @@ export function drawBars(items, options, width, height) {
   const format = options.format ?? plain;
   const beside = ticks(0, options.high ?? most(items.map(total)));
   const y = scale(0, beside[beside.length - 1], height - ROOM.bottom, ROOM.top);
-  const slot = (width - ROOM.left - ROOM.right) / items.length;
+  const edge = leftOf(beside, format);
+  const slot = (width - edge - ROOM.right) / items.length;
   const thick = Math.max(1, Math.min(slot * 0.72, 48));
   const named = new Set(some(items.map((_, place) => place), Math.max(1, Math.floor(width / 74))));
   return [
-    ...grid(beside, y, width, format),
+    ...grid(beside, y, edge, width, format),
     ...items.map((item, place) => {
-      const middle = ROOM.left + slot * (place + 0.5);
+      const middle = edge + slot * (place + 0.5);
       const left = middle - thick / 2;
       return s(
         'g',
         { class: 'chart-bar' },
         s('rect', {
           class: 'chart-slot',
-          x: ROOM.left + slot * place,
+          x: edge + slot * place,
           y: ROOM.top,
           width: slot,
           height: height - ROOM.top - ROOM.bottom,

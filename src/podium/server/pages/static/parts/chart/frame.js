@@ -6,6 +6,7 @@ import { h, replace, s } from '../../lib/dom.js';
 /** @typedef {import('../chart.js').Options} Options */
 
 export const ROOM = { top: 10, right: 12, bottom: 24, left: 46 };
+const CHARACTER = 6.8;
 const HEIGHT = 180;
 const HUES = 8;
 
@@ -98,19 +99,29 @@ export function colour(hue) {
 }
 
 /**
+ * Where a drawing begins, so that the longest of the values beside it is not cut off.
+ * @param {number[]} values
+ * @param {(value: number) => string} format
+ */
+export function leftOf(values, format) {
+  return Math.max(ROOM.left, 10 + CHARACTER * Math.max(...values.map((each) => format(each).length)));
+}
+
+/**
  * The lines behind a drawing, and the values beside them.
  * @param {number[]} values
  * @param {(value: number) => number} y
+ * @param {number} left
  * @param {number} width
  * @param {(value: number) => string} format
  */
-export function grid(values, y, width, format) {
+export function grid(values, y, left, width, format) {
   return values.map((value) =>
     s(
       'g',
       { class: 'chart-grid' },
-      s('path', { d: `M${ROOM.left},${y(value)} H${width - ROOM.right}` }),
-      s('text', { x: ROOM.left - 7, y: y(value) + 4, 'text-anchor': 'end' }, format(value)),
+      s('path', { d: `M${left},${y(value)} H${width - ROOM.right}` }),
+      s('text', { x: left - 7, y: y(value) + 4, 'text-anchor': 'end' }, format(value)),
     ),
   );
 }

@@ -1,7 +1,7 @@
 // Lines over steps: the drawing, the words and the table of them.
 
 import { s } from '../../lib/dom.js';
-import { ROOM, colour, grid, nothing, numbersTable, plain, written } from './frame.js';
+import { ROOM, colour, grid, leftOf, nothing, numbersTable, plain, written } from './frame.js';
 import { least, most, scale, some, ticks } from './scale.js';
 import { smooth } from './smooth.js';
 
@@ -28,11 +28,12 @@ export function drawLines(lines, options, width, height) {
     options.high ?? Math.max(0, most(values)),
   );
   const below = ticks(least(steps), most(steps), MOST_STEPS);
-  const x = scale(least(steps), most(steps), ROOM.left + 4, width - ROOM.right - 4);
-  const y = scale(beside[0], beside[beside.length - 1], height - ROOM.bottom, ROOM.top);
   const format = options.format ?? plain;
+  const edge = leftOf(beside, format);
+  const x = scale(least(steps), most(steps), edge + 4, width - ROOM.right - 4);
+  const y = scale(beside[0], beside[beside.length - 1], height - ROOM.bottom, ROOM.top);
   return [
-    ...grid(beside, y, width, format),
+    ...grid(beside, y, edge, width, format),
     ...below
       .filter((step) => step >= least(steps) && step <= most(steps))
       .map((step) =>
