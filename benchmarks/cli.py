@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Figures
 
 PLANS: Final = Path(__file__).with_name("plans.jsonl")
-ALL_PARTS: Final = "faults,overlap,kills,replicas,soak,fuzz,peer"
+ALL_PARTS: Final = "faults,overlap,kills,replicas,soak,fuzz"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -113,18 +113,19 @@ def chaos(
 
     --output keeps the rows of other parts that the file has.
     """
-    from benchmarks.chaos.run import QUICK, USUAL, Order, measure_chaos, parts_named
+    from benchmarks.chaos.report import figures_text, summarize
+    from benchmarks.chaos.run import QUICK, USUAL, measure_chaos, parse_parts
 
-    order = Order(extent=QUICK if quick else USUAL, seed=seed, quick=quick)
-    at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait
-    figures = asyncio.run(measure_chaos(parts_named(part), order, _print_progress, at_once=at_once))
+    extent = QUICK if quick else USUAL
+    rows = measure_chaos(parse_parts(part), extent, seed, _print_progress)
     if output is not None:
-        is_there = output.is_file()
-        whole = figures.beside(json.loads(output.read_text("utf-8"))) if is_there else figures
-        output.write_text(json.dumps(whole.document(), indent=2) + "\n", "utf-8")
-    typer.echo(figures.as_text() + "\n")
-    typer.echo(json.dumps(figures.document()))
-    raise typer.Exit(not figures.holds)
+        earlier = json.loads(output.read_text("utf-8")) if output.is_file() else None
+        whole = summarize(rows, seed, quick=quick, earlier=earlier)
+        output.write_text(json.dumps(whole, indent=2) + "\n", "utf-8")
+    document = summarize(rows, seed, quick=quick)
+    typer.echo(figures_text(document) + "\n")
+    typer.echo(json.dumps(document))
+    raise typer.Exit(not document["holds"])
 
 
 @app.command()

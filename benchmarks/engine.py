@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from benchmarks.environment import LANGGRAPH, OnProgress, prepare
 from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
-from benchmarks.timing import Chains, Contestant, Timing, run_interleaved
+from benchmarks.timing import Chain, Timing, time_interleaved
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.errors import ConfigError
-from podium.core.events import Emit, Event
+from podium.core.events import Event
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request, Usage, user
 from podium.core.run import Round, Run
@@ -33,45 +33,6 @@ from podium.workers.scripted import ScriptedWorker
 
 TRACING_PREFIXES: Final = ("LANGSMITH_", "LANGCHAIN_")
 """Variables that would make LangGraph send traces."""
-
-
-class PeerProcess:
-    """A contestant in a process with another Python, which times one block for each line."""
-
-    def __init__(self, name: str, python: Path, script: str) -> None:
-        self.name = name
-        settings = {k: v for k, v in os.environ.items() if not k.startswith(TRACING_PREFIXES)}
-        self._process = subprocess.Popen(  # noqa: S603 -- a peer's Python
-            (python, "-I", Path(__file__).parent / "peers" / script),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=settings,
-        )
-
-    async def block(self) -> float:
-        assert self._process.stdin is not None, "the process was started with a pipe"
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return float(self._next_line()["microseconds"])
-
-    def _next_line(self) -> dict[str, Any]:
-        assert self._process.stdout is not None, "the process was started with a pipe"
-        try:
-            message: dict[str, Any] = json.loads(self._process.stdout.readline())
-        except ValueError as error:
-            self.close()
-            raise ConfigError(
-                f"the script for {self.name} gave no figures (its output is above); delete its "
-                f"environment to have it made again, or leave the peers out with --no-peers"
-            ) from error
-        return message
-
-    def close(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.communicate()
-
 
 BRANCH_SECONDS: Final = 0.3
 END_SECONDS: Final = 0.1
@@ -153,7 +114,7 @@ def chain_workflow(worker: str) -> Workflow:
     )
 
 
-def bare_taskgroup() -> Chains:
+def bare_taskgroup() -> Chain:
     """Five tasks, each of which awaits the one before and then the worker."""
     worker = IdleWorker()
     request = Request((user(QUESTION),))
@@ -169,20 +130,20 @@ def bare_taskgroup() -> Chains:
             for _ in range(LENGTH):
                 last = group.create_task(link(last))
 
-    return Chains("taskgroup", carry_out)
+    return carry_out
 
 
-def engine(*, watched: bool) -> Chains:
+def engine(*, watched: bool) -> Chain:
     """The engine as the runner uses it, with new objects for every run."""
     worker = IdleWorker()
     workers: Mapping[str, Worker] = {worker.profile.name: worker}
     pool = Pool((worker.profile,))
     workflow = chain_workflow(worker.profile.name)
     conductor = FixedConductor(workflow)
-    budget = Budget()
     call_policy = CallPolicy()
     call_policy.bind()
-    emit = _watcher() if watched else None
+    latest: deque[Event] = deque(maxlen=1)
+    emit = latest.append if watched else None
 
     async def carry_out() -> None:
         run = Run(
@@ -197,59 +158,59 @@ def engine(*, watched: bool) -> Chains:
             conductor=conductor,
             workers=workers,
             call_policy=call_policy,
-            ledger=Ledger(budget),
+            ledger=Ledger(Budget()),
             started=call_policy.clock(),
             emit=emit,
         )
-        execution = Execution(
-            context,
-            run,
-            Round(0, workflow),
-            emit=emit,
-            nest=_no_nesting,
-        )
-        await execution.execute()
+        await Execution(context, run, Round(0, workflow), emit=emit, nest=_no_nesting).execute()
 
-    return Chains("engine_watched" if watched else "engine", carry_out)
+    return carry_out
 
 
-def runner() -> Chains:
+def runner() -> Chain:
     """A whole run: id, plan by a fixed conductor, record."""
     worker = IdleWorker()
     conductor = FixedConductor(chain_workflow(worker.profile.name))
-    return Chains("runner", partial(Runner(conductor, [worker]).run, QUESTION))
-
-
-def _watcher() -> Emit:
-    latest: deque[Event] = deque(maxlen=1)
-    return latest.append
+    return partial(Runner(conductor, [worker]).run, QUESTION)
 
 
 async def _no_nesting(*_: object, **__: object) -> None:
     raise AssertionError("there is no conductor in this pool")
 
 
-async def measure_engine(
-    repeat: int,
-    *,
-    peers: bool,
-    on_progress: OnProgress,
-) -> Figures:
+def contestants() -> dict[str, Chain]:
+    return {
+        "taskgroup": bare_taskgroup(),
+        "engine": engine(watched=False),
+        "engine_watched": engine(watched=True),
+        "runner": runner(),
+    }
+
+
+def run_langgraph(python: Path, order: Mapping[str, Any]) -> list[float]:
+    """Have LangGraph carry out an order, as `peers/langgraph_peer.py` has it."""
+    ended = subprocess.run(  # noqa: S603 - a peer's Python
+        [str(python), "-I", str(Path(__file__).with_name("peers") / "langgraph_peer.py")],
+        input=json.dumps(order),
+        stdout=subprocess.PIPE,
+        text=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith(TRACING_PREFIXES)},
+    )
+    if ended.returncode != 0:
+        raise ConfigError(
+            "langgraph gave no figures (its output is above); delete its environment to have it "
+            "made again, or leave the peers out with --no-peers"
+        )
+    found: list[float] = json.loads(ended.stdout)
+    return found
+
+
+async def measure_engine(repeat: int, *, peers: bool, on_progress: OnProgress) -> Figures:
     """Measure `repeat` blocks of each contestant; without `peers`, Podium alone."""
-    contestants: list[Contestant] = [
-        bare_taskgroup(),
-        engine(watched=False),
-        engine(watched=True),
-        runner(),
-    ]
-    peer = None
-    if peers and (python := await prepare(LANGGRAPH, on_progress)) is not None:
-        peer = PeerProcess("langgraph", python, "langgraph_chain.py")
-        contestants.append(peer)
-    try:
-        on_progress(f"measuring {repeat} blocks of each, in turns …")
-        timings = await run_interleaved(contestants, repeat)
-    finally:
-        if peer is not None:
-            peer.close()
+    python = await prepare(LANGGRAPH, on_progress) if peers else None
+    on_progress(f"measuring {repeat} blocks of each, in turns …")
+    timings = await time_interleaved(contestants(), repeat)
+    if python is not None:
+        blocks = await asyncio.to_thread(run_langgraph, python, {"repeat": repeat})
+        timings["langgraph"] = Timing(min(blocks), median(blocks))
     return engine_figures(timings, await join_makespan(), repeat)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.capacity.measure import LOADS, MAX_IN_FLIGHT, memory_in_flight
 from benchmarks.engine import BARS as ENGINE_BARS
-from benchmarks.engine import measure_engine
+from benchmarks.engine import measure_engine, run_langgraph
 from benchmarks.environment import LANGGRAPH, LITELLM, PORTKEY, OnProgress, prepare
 from benchmarks.load_client import Call, connect
 from benchmarks.processes import UPSTREAM, upstream_process
@@ -153,6 +152,7 @@ class PacedWorker(Worker):
             await asyncio.sleep(max(0.0, began + start / self._speed - perf_counter()))
             end = min(start + PIECE, tokens)
             yield Delta(text[start * len(text) // tokens : end * len(text) // tokens])
+        await asyncio.sleep(max(0.0, began + tokens / self._speed - perf_counter()))
         yield Reply(text, usage=Usage(10, tokens))
 
 
@@ -268,15 +268,7 @@ def langgraph_end(python: Path, plans: Sequence[RecordedPlan], speed: float) -> 
         )
         for index, plan in enumerate(plans)
     ]
-    ended = subprocess.run(  # noqa: S603 - the Python of a peer
-        [str(python), str(Path(__file__).with_name("peers") / "langgraph_plan.py")],
-        input=json.dumps({"jobs": jobs, "at_once": AT_ONCE}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    seconds: list[float] = json.loads(ended.stdout)
-    return median(seconds)
+    return median(run_langgraph(python, {"jobs": jobs, "at_once": AT_ONCE}))
 
 
 async def measure_gateways(

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
+
+Chain = Callable[[], Awaitable[object]]
+"""Runs one chain."""
+
+CHAINS_A_BLOCK: Final = 20
+"""A block takes one or two milliseconds, less than a scheduler's usual time slice."""
 
 
 @contextmanager
@@ -29,20 +35,6 @@ def settled_heap() -> Iterator[None]:
             gc.unfreeze()
 
 
-CHAINS_A_BLOCK: Final = 20
-"""A block takes one or two milliseconds, less than a scheduler's usual time slice."""
-
-
-class Contestant(Protocol):
-    """An implementation of the five-step chain."""
-
-    name: str
-
-    async def block(self) -> float:
-        """Run a short block of chains and return the microseconds of one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Microseconds of one chain: the fastest block and the median."""
@@ -51,35 +43,22 @@ class Timing:
     median: float
 
 
-class Chains:
-    """A contestant in this process."""
-
-    def __init__(
-        self,
-        name: str,
-        carry_out: Callable[[], Awaitable[object]],
-        chains_a_block: int = CHAINS_A_BLOCK,
-    ) -> None:
-        self.name = name
-        self._carry_out = carry_out
-        self.chains_a_block = chains_a_block
-
-    async def block(self) -> float:
-        """Run one block; its first chain is not timed, as caches are cold."""
-        await self._carry_out()
-        started = perf_counter()
-        for _ in range(self.chains_a_block):
-            await self._carry_out()
-        return (perf_counter() - started) / self.chains_a_block * 1e6
+async def time_block(chain: Chain, chains: int = CHAINS_A_BLOCK) -> float:
+    """Return the microseconds of a chain; the first one is not timed, as caches are cold."""
+    await chain()
+    started = perf_counter()
+    for _ in range(chains):
+        await chain()
+    return (perf_counter() - started) / chains * 1e6
 
 
-async def run_interleaved(contestants: Sequence[Contestant], repeat: int) -> dict[str, Timing]:
-    """Run `repeat` blocks of each contestant, interleaved; return timings by name."""
-    blocks: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+async def time_interleaved(contestants: Mapping[str, Chain], repeat: int) -> dict[str, Timing]:
+    """Time `repeat` blocks of each contestant, in turns."""
+    blocks: dict[str, list[float]] = {name: [] for name in contestants}
     order = deque(contestants)
     with settled_heap():
         for _ in range(repeat):
-            for contestant in order:
-                blocks[contestant.name].append(await contestant.block())
+            for name in order:
+                blocks[name].append(await time_block(contestants[name]))
             order.rotate()  # or the same one would always sit at the end of our time slice
     return {name: Timing(min(times), median(times)) for name, times in blocks.items()}

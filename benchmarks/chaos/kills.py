@@ -21,7 +21,6 @@ from benchmarks.chaos.checks import ENDED, EXACT_USD, Kills, has_ended, overruns
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import (
     CallCounts,
-    UpstreamOptions,
     chaos_upstream,
     read_counts,
     tokens_of,
@@ -95,7 +94,7 @@ async def measure_kills(runs: int, seed: int) -> ChaosRow:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
-        async with chaos_upstream(UpstreamOptions(latency_seconds=LATENCY_SECONDS)) as port:
+        async with chaos_upstream(LATENCY_SECONDS) as port:
             write_configuration(directory, port)
             while not is_done and kills.count < MAX_KILLS_A_RUN * runs:
                 async with _driving(directory, runs, seed) as process:

@@ -21,7 +21,7 @@ from typing import Final
 from benchmarks.chaos.checks import EXACT_USD, Kills, Spending, has_ended, middle_and_tail
 from benchmarks.chaos.client import post
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.upstream import CallCounts, UpstreamOptions, chaos_upstream, read_counts
+from benchmarks.chaos.upstream import CallCounts, chaos_upstream, read_counts
 from benchmarks.chaos.workload import (
     INNER,
     cost_of,
@@ -161,11 +161,11 @@ class Load:
             tries += 1
             try:
                 response = await post(chance.choice(self.replicas).port, document, headers, left)
-            except (OSError, EOFError, TimeoutError) as broken:
+            except (OSError, TimeoutError) as broken:
                 error = f"{type(broken).__name__}: {broken}"
             else:
                 error = response.error
-                answer = response.text if response.is_answer else None
+                answer = None if error else response.text
                 is_refused = response.status == OUT_OF_BUDGET or "budget" in error
                 if answer is not None or is_refused:
                     break
@@ -180,8 +180,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-chaos-")))
         url = stack.enter_context(running_postgres()).address()
-        options = UpstreamOptions(latency_seconds=LATENCY_SECONDS)
-        port = await stack.enter_async_context(chaos_upstream(options))
+        port = await stack.enter_async_context(chaos_upstream(LATENCY_SECONDS))
         store = await open_store(url)
         stack.push_async_callback(store.close)
         keys = [await _create_key(store, name, cap) for name, cap in CAPS_USD.items()]

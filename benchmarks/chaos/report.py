@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +23,12 @@ MIN_ANSWERED: Final = 0.99
 COUNTED: Final = ("lost", "stuck", "usage_mismatch", "repeated_steps", "budget_overruns")
 """Counts that must be zero."""
 
-HEADINGS: Final = (
-    *("part", "runs", "lost", "stuck", "answered"),
-    *("usage", "repeated", "overruns", "s"),
-)
-_RULE: Final = ("---", *["--:"] * 8, "---")
+_HEAD: Final = """\
+| part | runs | lost | stuck | answered | usage | repeated | overruns | s | what else |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"""
+
 Figure = int | float | str | None
+Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,105 +57,56 @@ class ChaosRow:
 
     @property
     def holds(self) -> bool:
-        """True if nothing promised was broken."""
+        """True if nothing promised was broken; a part that did not run broke nothing."""
         return (
             not self.broken
             and all(getattr(self, name) == 0 for name in COUNTED)
             and (self.answered_share is None or self.answered_share >= MIN_ANSWERED)
         )
 
-    def document(self) -> dict[str, Any]:
-        document = {**asdict(self), "broken": list(self.broken), "seconds": round(self.seconds, 2)}
-        if self.answered_share is not None:
-            document["answered_share"] = round(self.answered_share, 5)
-        if not self.figures:
-            del document["figures"]
-        return document
 
-
-def row_of(document: Mapping[str, Any]) -> ChaosRow:
+def read_row(document: Document) -> ChaosRow:
     return ChaosRow(**{**document, "broken": tuple(document["broken"])})
 
 
-def _cells(row: ChaosRow) -> tuple[str, ...]:
-    share = row.answered_share
-    return (
-        row.name,
-        f"{row.runs:,}",
-        *(str(getattr(row, name)) for name in COUNTED[:2]),
-        "" if share is None else f"{share:.2%}",
-        *(str(getattr(row, name)) for name in COUNTED[2:]),
-        f"{row.seconds:.0f}",
-    )
+def summarize(
+    rows: Sequence[ChaosRow], seed: int, *, quick: bool, earlier: Document | None = None
+) -> dict[str, Any]:
+    """Return the rows as JSON with their sums.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChaosFigures:
-    """The rows of all parts. `peers` are listed beside ours and are in no sum."""
-
-    parts: Sequence[ChaosRow]
-    peers: Sequence[ChaosRow] = ()
-    seed: int = 0
-    quick: bool = False
-
-    @property
-    def holds(self) -> bool:
-        """True if every part held; a part that did not run broke nothing."""
-        return all(row.holds for row in self.parts)
-
-    def beside(self, earlier: Mapping[str, Any]) -> ChaosFigures:
-        """Merge rows of other parts from an earlier document of the same seed and extent."""
-        if (earlier["seed"], earlier["quick"]) != (self.seed, self.quick):
-            return self
-        return replace(
-            self,
-            parts=_merge(earlier["parts"], self.parts),
-            peers=_merge(earlier["peers"], self.peers),
-        )
-
-    def document(self) -> dict[str, Any]:
-        shares = [row.answered_share for row in self.parts if row.answered_share is not None]
-        sums = {name: sum(getattr(row, name) for row in self.parts) for name in ("runs", *COUNTED)}
-        return {
-            **sums,
-            "answered_share": round(min(shares), 5) if shares else None,
-            "holds": self.holds,
-            "not_tried": [row.name for row in self.parts if row.not_tried],
-            "parts": [row.document() for row in self.parts],
-            "peers": [row.document() for row in self.peers],
-            "seed": self.seed,
-            "quick": self.quick,
-            **machine(),
-        }
-
-    def as_text(self) -> str:
-        return figures_text(self.document())
-
-
-def _merge(before: Iterable[Mapping[str, Any]], now: Iterable[ChaosRow]) -> tuple[ChaosRow, ...]:
-    """Keep each part once, in its latest form."""
-    return tuple({row.name: row for row in (*map(row_of, before), *now)}.values())
+    Other rows of an `earlier` document of the same seed and extent are kept.
+    """
+    if earlier is not None and (earlier["seed"], earlier["quick"]) == (seed, quick):
+        kept = map(read_row, earlier["parts"])
+        rows = list({row.name: row for row in (*kept, *rows)}.values())
+    shares = [row.answered_share for row in rows if row.answered_share is not None]
+    return {
+        **{name: sum(getattr(row, name) for row in rows) for name in ("runs", *COUNTED)},
+        "answered_share": round(min(shares), 5) if shares else None,
+        "holds": all(row.holds for row in rows),
+        "not_tried": [row.name for row in rows if row.not_tried],
+        "parts": [{**asdict(row), "broken": list(row.broken)} for row in rows],
+        "seed": seed,
+        "quick": quick,
+        **machine(),
+    }
 
 
 def updated(page: str, results: Path) -> str:
     """Return the page with the results of that file between its marks."""
-    return replace_parts(page, _MADE, {"figures": figures_of(results) + "\n"})
+    is_there = results.is_file()
+    text = figures_text(json.loads(results.read_text("utf-8"))) if is_there else NONE_YET
+    return replace_parts(page, _MADE, {"figures": text + "\n"})
 
 
-def figures_of(results: Path) -> str:
-    return figures_text(json.loads(results.read_text("utf-8"))) if results.is_file() else NONE_YET
-
-
-def figures_text(document: Mapping[str, Any]) -> str:
+def figures_text(document: Document) -> str:
     """Return the table of a document's rows, and what it was measured with."""
-    rows = map(row_of, (*document["parts"], *document["peers"]))
     untried = ", ".join(document["not_tried"])
     of = "a tenth of everything" if document["quick"] else "everything"
     return "\n".join(
         (
-            markdown_row((*HEADINGS, "what else")),
-            f"|{'|'.join(_RULE)}|",
-            *map(_markdown, rows),
+            _HEAD,
+            *(_markdown(read_row(row)) for row in document["parts"]),
             "",
             f"With seed {document['seed']}, {of}, on {document['cpus']} cores and Python "
             f"{document['python']}. Every promise{' that was tried' if untried else ''} held: "
@@ -170,7 +121,10 @@ def _markdown(row: ChaosRow) -> str:
     escaped = words.replace("|", "\\|")
     if row.not_tried:
         return f"| {row.name} |{' |' * 8} {escaped} |"
-    return markdown_row((*_cells(row), escaped))
+    share = "" if row.answered_share is None else f"{row.answered_share:.2%}"
+    counts = (row.usage_mismatch, row.repeated_steps, row.budget_overruns)
+    begin = (row.name, f"{row.runs:,}", row.lost, row.stuck, share)
+    return markdown_row((*begin, *counts, f"{row.seconds:.0f}", escaped))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Fuzz the plan parser and the server with mutated plans and request bodies."""
+"""Fuzz the server with mutated request bodies and edited conversations."""
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 from benchmarks.processes import run_on_fast_loop
@@ -31,28 +30,12 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzRow:
-    """One campaign.
-
-    `corpus` counts inputs with a new outcome. `slowest_growth` is the largest cost of doubling the
-    length.
-    """
+    """One campaign; `corpus` counts inputs with a new outcome."""
 
     inputs: int
     seconds: float
     findings: tuple[Finding, ...] = ()
     corpus: int = 0
-    slowest_growth: float | None = None
-
-    @property
-    def per_second(self) -> float:
-        return self.inputs / self.seconds if self.seconds else 0.0
-
-
-def fuzz_plans(count: int, seconds: float, seed: int, processes: int = 1) -> FuzzRow:
-    """Parse that many mutated plans, or as many as the seconds allow."""
-    from benchmarks.fuzz.plans import campaign
-
-    return _share(partial(campaign, seconds=seconds), count, seed, processes)
 
 
 def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
@@ -77,28 +60,21 @@ def _bodies(count: int, seed: int) -> FuzzRow:
     return run_on_fast_loop(campaign(count, seed))
 
 
-def _share(campaign: Callable[..., FuzzRow], count: int, seed: int, processes: int) -> FuzzRow:
-    """Run a campaign, in so many processes with a share of the inputs each."""
-    if processes == 1:
-        return campaign(count, seed=seed)
-    quotient, rest = divmod(count, processes)
+def _share(campaign: Callable[[int, int], FuzzRow], count: int, seed: int, n: int) -> FuzzRow:
+    """Run a campaign, in `n` processes with a share of the inputs each.
+
+    Of corpora, the largest counts.
+    """
+    if n == 1:
+        return campaign(count, seed)
     began = time.perf_counter()
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [
-            pool.submit(campaign, quotient + (index < rest), seed=seed + index * _SEEDS_APART)
-            for index in range(processes)
-        ]
-        rows = [future.result() for future in futures]
-    return combine(rows, time.perf_counter() - began)
-
-
-def combine(rows: Sequence[FuzzRow], seconds: float) -> FuzzRow:
-    """Combine the rows of several processes; of corpora, the largest counts."""
-    growths = [row.slowest_growth for row in rows if row.slowest_growth is not None]
+    counts = [count // n + (index < count % n) for index in range(n)]
+    seeds = [seed + index * _SEEDS_APART for index in range(n)]
+    with ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")) as pool:
+        rows = list(pool.map(campaign, counts, seeds))
     return FuzzRow(
         inputs=sum(row.inputs for row in rows),
-        seconds=seconds,
+        seconds=time.perf_counter() - began,
         findings=tuple(finding for row in rows for finding in row.findings)[:MAX_FINDINGS],
         corpus=max(row.corpus for row in rows),
-        slowest_growth=max(growths, default=None),
     )

@@ -1,14 +1,11 @@
-"""`podium lab`: études, evolved coordinators and their tables."""
+"""`podium lab`: études, evolved coordinators and tables."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,30 +23,12 @@ from podium.train import preflight
 from podium.workers.local.sources import ShippedAdapter, parse_source
 from podium.workers.local.weights import locate
 
-if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium_lab.evals.tables import Learner
-    from podium_lab.evolution.training import EvolvedResult
-
-Table = TypeVar("Table")
-
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.callback()
 def lab() -> None:
     """Run experiments: études, evolved coordinators and their tables."""
-
-
-ABLATIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "roles False": "no roles",
-        "token last": "last token",
-        "method random": "random search",
-        "directions None": "every number by itself",
-        "matrices []": "no scales",
-    }
-)
-"""The names of ablations, by the recipe's key and value that make them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +98,7 @@ def etudes_table(
     the same unseen études, and for each target whether it was met.
     """
     from podium.evals.results import notes, rows_table
+    from podium.tasks.suites import DEFAULT_ETUDES
 
     with lab_extra():
         from podium_lab.evals.tables import (
@@ -128,6 +108,7 @@ def etudes_table(
             requirements_table,
         )
 
+    cost = read_training_cost(training or ())
     session = EvalSession(
         pool_options=pool,
         eval_options=replace(given, cache=cache, fresh=True),
@@ -136,78 +117,21 @@ def etudes_table(
         baseline_conductor=baseline_conductor,
         output=output,
     )
-    measure = partial(measure_etudes, training=read_training_cost(training or ()))
-    table = _measure(session, measure)
-    session.write_table(file, table.document())
-    rows = list(table.all_rows())
-    requirements = requirements_table(table.requirements())
-    echo("\n".join([rows_table(rows), *notes(rows), "", requirements, "", str(file)]))
-
-
-def _measure(session: EvalSession, measure: Callable[..., Awaitable[Table]]) -> Table:
-    """Measure a table over as many études as the options say."""
-    from podium.tasks.suites import DEFAULT_ETUDES
-
-    return session.run(
-        lambda resources: measure(
+    table = session.run(
+        lambda resources: measure_etudes(
             resources.setup,
-            n=session.eval_options.limit or DEFAULT_ETUDES,
-            seed=session.eval_options.seed or 0,
+            n=given.limit or DEFAULT_ETUDES,
+            seed=given.seed or 0,
             concurrency=resources.concurrency,
+            training=cost,
             on_progress=resources.on_progress,
             on_sample=resources.on_sample,
         )
     )
-
-
-@app.command()
-@with_option_groups
-def evolved_table(
-    trainings: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DIR...",
-            help="Runs of podium lab evolve, finished or not; first the one that the others are "
-            "compared with.",
-        ),
-    ],
-    pool: options.WithoutExclude,
-    given: eval_options.TableOptions,
-    file: eval_options.TableFile = Path("results/etudes-evolved.json"),
-    training: eval_options.TrainingMetrics = None,
-    cache: eval_options.TableCache = None,
-    output: eval_options.TableSamples = None,
-) -> None:
-    """Measure evolved coordinators beside the conductor, and write it to a file.
-
-    Over the same unseen études: accuracy, turns and tokens of each, and the time, trained
-    parameters and rollouts of each training run.
-    """
-    from podium.evals.results import notes
-
-    with lab_extra():
-        from podium_lab.evals.tables import (
-            BEST_SINGLE,
-            CONDUCTOR,
-            learners_table,
-            measure_evolved,
-            read_training_cost,
-        )
-
-    coordinators = read_coordinators(trainings)
-    session = EvalSession(
-        pool_options=pool,
-        eval_options=replace(given, cache=cache, fresh=True),
-        suite=ETUDES,
-        strategies=(CONDUCTOR, *(learner.strategy for learner in coordinators), BEST_SINGLE),
-        output=output,
-    )
-    cost = read_training_cost(training or ())
-    measure = partial(measure_evolved, coordinators=coordinators, conductor=cost)
-    table = _measure(session, measure)
     session.write_table(file, table.document())
-    remarks = notes((found.learner.name, found.row) for found in table.rows)
-    echo("\n".join([learners_table(table.rows), *remarks, "", str(file)]))
+    rows = list(table.all_rows())
+    requirements = requirements_table(table.requirements())
+    echo("\n".join([rows_table(rows), *notes(rows), "", requirements, "", str(file)]))
 
 
 @app.command()
@@ -262,51 +186,3 @@ def import_gguf(
             raise ConfigError(f"{adapter} does not name its base model; name it with --base")
         base = found.base
     echo(str(import_adapter(asyncio.run(locate(adapter)), output, base=base)))
-
-
-def read_coordinators(directories: Sequence[Path]) -> tuple[Learner, ...]:
-    """Read the coordinators, each named by how its recipe differs from the first one's, and by its
-    directory where that is not enough."""
-    with lab_extra():
-        from podium_lab.evals.tables import Learner, read_training_cost, require_distinct
-        from podium_lab.evolution.training import read_evolved
-
-    found = [read_evolved(directory) for directory in directories]
-    names = [", ".join(("evolved", *_differences(left, found[0]))) for left in found]
-    places = require_distinct(directories)
-    alike: dict[str, list[Path]] = {}
-    for name, position in zip(names, places, strict=True):
-        alike.setdefault(name, []).append(position)
-    learners = []
-    for name, position, left in zip(names, places, found, strict=True):
-        same, note = alike[name], ""
-        if not left.is_finished:
-            note = f"interrupted after {left.steps} of {left.settings.steps} training steps"
-        learners.append(
-            Learner(
-                name if len(same) == 1 else f"{name} ({shortest_tail(position, same)})",
-                f"evolved:{left.coordinator}",
-                replace(read_training_cost([position]), parameters=left.parameters),
-                note,
-            )
-        )
-    return tuple(learners)
-
-
-def shortest_tail(position: Path, places: Sequence[Path]) -> Path:
-    """Return the shortest end of a path that no other path has."""
-    others = [other.parts for other in places if other != position]
-    for length in range(1, len(position.parts)):
-        tail = position.parts[-length:]
-        if all(other[-length:] != tail for other in others):
-            return Path(*tail)
-    return position
-
-
-def _differences(left: EvolvedResult, first: EvolvedResult) -> Iterator[str]:
-    """Yield the settings that differ from the first recipe, by name where it is an ablation."""
-    ours, theirs = (one.settings.model_dump(mode="json") for one in (left, first))
-    for key, value in sorted(ours.items()):
-        if value != theirs[key]:
-            setting = f"{key} {value}"
-            yield ABLATIONS.get(setting, setting)

@@ -1,27 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from benchmarks import engine as chain
-from benchmarks.timing import Chains
+from benchmarks.timing import time_block
 from podium.core.request import Reply, Request
 from podium.core.workflow import Shape
 
 
-@pytest.mark.parametrize(
-    "contestant",
-    [
-        chain.bare_taskgroup,
-        lambda: chain.engine(watched=False),
-        lambda: chain.engine(watched=True),
-        chain.runner,
-    ],
-    ids=["taskgroup", "engine", "engine_watched", "runner"],
-)
+@pytest.mark.parametrize("name", ["taskgroup", "engine", "engine_watched", "runner"])
 async def test_every_contestant_asks_the_worker_five_times_a_chain(
-    contestant: Callable[[], Chains], monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
     reply = chain.IdleWorker.reply
@@ -32,9 +21,7 @@ async def test_every_contestant_asks_the_worker_five_times_a_chain(
         return await reply(self, request)
 
     monkeypatch.setattr(chain.IdleWorker, "reply", counting)
-    contender = contestant()
-    contender.chains_a_block = 1
-    await contender.block()
+    await time_block(chain.contestants()[name], 1)
     assert asked == 2 * chain.LENGTH
 
 

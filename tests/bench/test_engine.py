@@ -67,7 +67,7 @@ class InstallsFake:
 
 
 @pytest.mark.usefixtures("podium_home")
-async def test_langgraph_is_measured_in_turn_with_ours_from_its_own_environment(
+async def test_langgraph_is_measured_from_its_own_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -11,22 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.asgi import HttpResponse, InvalidResponse
-from benchmarks.fuzz import (
-    Finding,
-    FuzzRow,
-    combine,
-    fuzz_bodies,
-    fuzz_histories,
-    fuzz_plans,
-    histories,
-    plans,
-)
-from benchmarks.fuzz.plans import LONGEST, SEEDS, mutated
+from benchmarks.fuzz import fuzz_bodies, fuzz_histories, histories
 from benchmarks.fuzz.requests import BODIES, MAX_BYTES, Sent, damaged, sent
 from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
-from podium.conductors.plan import ParsedPlan, parse
-from podium.core.errors import MalformedPlan
-from podium.core.workflow import Step, Workflow
 from podium.server.answers import tiers
 from podium.server.answers.conversation import Fingerprint
 from podium.server.api_error import ApiError
@@ -35,130 +20,11 @@ from podium.server.dialects.responses_input import conversation
 from podium.server.logs import LOGGER
 from podium.server.startup import DIALECTS
 
-ENOUGH_SECONDS = 60.0
-
-
-def test_thousands_of_odd_plans_are_survived_in_linear_time() -> None:
-    row = fuzz_plans(2500, ENOUGH_SECONDS, seed=7)
-    assert row.findings == ()
-    assert row.inputs == 2500
-    assert row.corpus > len(SEEDS)
-    assert row.slowest_growth is not None
-    assert row.slowest_growth <= plans.GROWTH_ALLOWED
-
-
-def test_a_campaign_ends_when_its_time_is_up() -> None:
-    began = time.perf_counter()
-    row = fuzz_plans(10**9, 0.3, seed=1)
-    assert 0 < row.inputs < 10**9
-    assert time.perf_counter() - began < 10
-
 
 def test_processes_share_a_campaign() -> None:
-    row = fuzz_plans(300, 2.0, 3, processes=2)
-    assert 0 < row.inputs <= 300
+    row = fuzz_bodies(5, 3, processes=2)
+    assert row.inputs == 15
     assert row.findings == ()
-
-
-def broken(trouble: Callable[[str], None]) -> Callable[..., ParsedPlan]:
-    """The parser with something wrong in it."""
-
-    def reading(text: str, *arguments: object, **options: bool) -> ParsedPlan:
-        trouble(text)
-        return parse(text, *arguments, **options)  # type: ignore[arg-type]
-
-    return reading
-
-
-def raises_on_closed_thoughts(text: str) -> None:
-    if "</thinking>" in text:
-        raise IndexError("string index out of range")
-
-
-def dawdles_on_braces(text: str) -> None:
-    until = time.thread_time() + 1e-10 * text.count("{") ** 2
-    while time.thread_time() < until:
-        pass
-
-
-def test_what_a_parser_must_not_raise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "parse", broken(raises_on_closed_thoughts))
-    row = fuzz_plans(3000, ENOUGH_SECONDS, seed=1)
-    assert "IndexError" in row.findings[0].broken
-    assert "</thinking>" in row.findings[0].input
-
-
-def test_time_that_grows_faster_than_the_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "parse", broken(dawdles_on_braces))
-    one = plans.PlanCampaign(Random(1))
-    assert one.slowest_growth(0, time.perf_counter() + ENOUGH_SECONDS) > plans.GROWTH_ALLOWED
-    assert "times as long" in one.findings[0].broken
-
-
-def test_a_text_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sleepy(text: str) -> None:
-        until = time.thread_time() + (0.02 if text.startswith("I would") else 0)
-        while time.thread_time() < until:
-            pass
-
-    monkeypatch.setattr(plans, "parse", broken(sleepy))
-    one = plans.PlanCampaign(Random(1))
-    one.run(2, time.perf_counter() + ENOUGH_SECONDS)
-    assert "took" in one.findings[0].broken
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ParsedPlan(Workflow((Step("nobody", "a"),))),
-        ParsedPlan(Workflow((Step("gpt-5", "a"),) * 6)),
-        ParsedPlan(Workflow((Step("gpt-5", "\ud800"),))),
-        ParsedPlan(None),
-    ],
-    ids=["a worker outside the pool", "too long", "not to be sent", "an answer that is not there"],
-)
-def test_a_workflow_that_is_not_valid_is_found(
-    monkeypatch: pytest.MonkeyPatch, wrong: ParsedPlan
-) -> None:
-    monkeypatch.setattr(plans, "parse", lambda *_, **__: wrong)
-    one = plans.PlanCampaign(Random(1))
-    one.run(1, time.perf_counter() + ENOUGH_SECONDS)
-    assert one.findings
-
-
-@pytest.mark.parametrize("problem", [("plan", "\ud800"), ("plan", "x" * 500), ("nowhere", "x")])
-def test_an_error_that_says_too_much_or_cannot_be_written_is_found(
-    monkeypatch: pytest.MonkeyPatch, problem: tuple[str, str]
-) -> None:
-    def refuse(*_: object, **__: object) -> ParsedPlan:
-        raise MalformedPlan(*problem)
-
-    monkeypatch.setattr(plans, "parse", refuse)
-    one = plans.PlanCampaign(Random(1))
-    one.run(1, time.perf_counter() + ENOUGH_SECONDS)
-    assert one.findings
-
-
-def test_mutations_are_repeatable_and_bounded() -> None:
-    def some(seed: int) -> list[str]:
-        chance = Random(seed)
-        return [mutated(chance.choice(SEEDS), chance.choice(SEEDS), chance) for _ in range(500)]
-
-    assert some(1) == some(1)
-    assert some(1) != some(2)
-    assert max(map(len, some(1))) <= LONGEST
-
-
-def test_rows_of_processes_come_together() -> None:
-    rows = [
-        FuzzRow(inputs=10, seconds=1.0, corpus=5, slowest_growth=2.0),
-        FuzzRow(inputs=20, seconds=2.0, findings=(Finding("x", "y"),), corpus=3),
-    ]
-    row = combine(rows, 2.0)
-    assert (row.inputs, row.corpus, row.slowest_growth) == (30, 5, 2.0)
-    assert row.per_second == 15
-    assert len(row.findings) == 1
-    assert str(row.findings[0]) == "x: y"
 
 
 def test_hundreds_of_odd_requests_in_each_dialect_are_answered() -> None:

@@ -1,11 +1,11 @@
-"""The two tables of the études: what a trained conductor must show, and evolved coordinators.
+"""The table of the études: what a trained conductor must show.
 
 Every row is measured over the same unseen études, one row after another, so that a provider which
 batches has a thousand tasks to batch at a time. A requirement that is not met stays in the table.
 
-The cost of a training is read from the files that it wrote: `summary.json` has the wall time and
-the rollouts of all its sessions, `metrics.jsonl` those of each step. Of several trainings, each of
-which continues the one before, times and rollouts are added up.
+The cost of a training is read from the files that it wrote: `summary.json` has its wall time,
+`metrics.jsonl` the rollouts and seconds of each step. Of several trainings, each of which continues
+the one before, times are added up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import reduce
 from operator import ge, le
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from podium._util.distribution import shares
 from podium.core.errors import UsageError
@@ -28,11 +28,8 @@ from podium.core.pool import Pool
 from podium.core.request import add
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
 from podium.evals.results import (
-    UNKNOWN,
-    IntervalEstimate,
     StrategyRow,
     difference_document,
-    format_interval,
     format_number,
     markdown,
     round_figure,
@@ -40,7 +37,6 @@ from podium.evals.results import (
 from podium.evals.sample import Case, EtudeVariant, check_roles
 from podium.evals.setup import EvalSetup
 from podium.train.training_log import METRICS, SUMMARY
-from podium.workers.local.sources import WEIGHTS_FILE
 from podium_lab.etudes import ROLES, USUAL
 from podium_lab.etudes.etude import held_out
 from podium_lab.etudes.plan_examples import FLAKY
@@ -80,83 +76,40 @@ def _describe(pool: Pool, rng: Random) -> Pool:
     return replace(drawn, workers=workers)
 
 
-LONGEST_HEADER: Final = 100_000_000
-"""In bytes, as the format has it: a damaged file may name any length."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingCost:
-    """Minutes and rollouts of a training, rollouts a second in its steps, and the number of trained
-    parameters; None is not measured."""
+class TrainingCost(NamedTuple):
+    """Minutes of a training, and rollouts a second in its steps; None is not measured."""
 
     minutes: float | None = None
     rollouts_per_second: float | None = None
-    rollouts: int | None = None
-    parameters: int | None = None
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "train_minutes": None if self.minutes is None else round_figure(self.minutes),
-            "parameters_trained": self.parameters,
-            "evaluations": self.rollouts,
-        }
 
 
 NOT_MEASURED: Final = TrainingCost()
 
 
-def require_distinct(trainings: Sequence[Path]) -> list[Path]:
-    """Return the resolved paths; refuse one that is named twice."""
+def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:
+    """Return the figures of these trainings together, by their directories or files of metrics;
+    unknown where one's are."""
     resolved = [training.resolve() for training in trainings]
     for path, often in Counter(resolved).items():
         if often > 1:
             raise UsageError(f"{path} is named {often} times; name each training once")
-    return resolved
-
-
-def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:
-    """Return the figures of these trainings together, by their directories or files of metrics;
-    unknown where one's are."""
-    require_distinct(trainings)
-    summaries = [_summary(training) for training in trainings]
-    seconds, rollouts = (
-        reduce(add, (_number(summary, name) for summary in summaries)) if summaries else None
-        for name in ("seconds", "rollouts")
-    )
-    steps = [step for training in trainings for step in _steps(training)]
-    in_steps = sum(step["seconds"] for step in steps)
+    steps = [_steps(training) for training in resolved]
+    seconds = [_seconds(*pair) for pair in zip(resolved, steps, strict=True)]
+    flat = [step for of_training in steps for step in of_training]
+    in_steps = sum(step["seconds"] for step in flat)
+    total = reduce(add, seconds) if seconds else None
     return TrainingCost(
-        minutes=None if seconds is None else seconds / 60,
-        rollouts_per_second=sum(s["rollouts"] for s in steps) / in_steps if in_steps else None,
-        rollouts=None if rollouts is None else int(rollouts),
-        parameters=adapter_parameters(trainings[-1] / "conductor") if trainings else None,
+        minutes=total / 60 if total else None,
+        rollouts_per_second=sum(s["rollouts"] for s in flat) / in_steps if in_steps else None,
     )
 
 
-def adapter_parameters(directory: Path) -> int | None:
-    """Count the parameters of the adapter in that directory by the header of its file; None where
-    there is no such file, or it is damaged."""
-    try:
-        with (directory / WEIGHTS_FILE).open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = file.read(length) if length <= LONGEST_HEADER else b""
-    except OSError:
-        return None
-    matrices = [entry for entry in _object(header).values() if isinstance(entry, dict)]
-    shapes = [matrix["shape"] for matrix in matrices if "shape" in matrix]
-    for shape in shapes:
-        if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
-            return None
-    return sum(map(math.prod, shapes)) if shapes else None
-
-
-def _summary(training: Path) -> dict[str, Any]:
-    """Return a training's summary; of metrics alone, the sums of its steps."""
+def _seconds(training: Path, steps: Sequence[Mapping[str, float]]) -> float | None:
+    """Return the wall time of a training; of metrics alone, the sum of its steps."""
     if training.is_file():
-        steps = _steps(training)
-        return {name: sum(s[name] for s in steps) for name in ("rollouts", "seconds") if steps}
+        return sum(step["seconds"] for step in steps) or None
     try:
-        return _object((training / SUMMARY).read_bytes())
+        return _number(_object((training / SUMMARY).read_bytes()), "seconds")
     except OSError as error:
         raise UsageError(
             f"{training}: there is no {SUMMARY} in it that could be read; "
@@ -393,121 +346,3 @@ def requirements_table(requirements: Iterable[Requirement]) -> str:
     met = {True: "yes", False: "NO", None: "not measured"}
     cells = [(r.demand, format_number(r.reached, 3), met[r.met]) for r in requirements]
     return markdown(("requirement", "reached", "met"), cells)
-
-
-@dataclass(frozen=True, slots=True)
-class Learner:
-    """A strategy that learned, its name in the table, its cost of learning, and a note."""
-
-    name: str
-    strategy: str
-    took: TrainingCost = NOT_MEASURED
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedRow:
-    """A learner's row of the table."""
-
-    learner: Learner
-    row: StrategyRow
-
-    @property
-    def one_skill(self) -> IntervalEstimate | None:
-        """Return the accuracy on questions of one skill; None without any."""
-        found = tuple(sample for sample in self.row.samples if sample.skills == 1)
-        return StrategyRow(self.row.strategy, found).accuracy if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class EvolvedTable:
-    """The conductor, the coordinators in their order, and the best single worker. The others are
-    compared with the first coordinator."""
-
-    rows: tuple[LearnedRow, ...]
-
-    def document(self) -> dict[str, Any]:
-        conductor, evolved, *_, best_single = self.rows
-        return {
-            "n": len(conductor.row.outcomes),
-            "rows": [
-                {
-                    **found.row.document(best_single.row),
-                    "strategy": found.learner.name,
-                    "turns": found.row.steps(),
-                    "one_skill": found.one_skill.document() if found.one_skill else None,
-                    **found.learner.took.document(),
-                    **{
-                        f"against_{name}": difference_document(
-                            found.row.paired_difference(other.row)
-                        )
-                        for name, other in (("conductor", conductor), ("evolved", evolved))
-                        if other is not found
-                    },
-                }
-                for found in self.rows
-            ],
-        }
-
-
-async def measure_evolved(
-    setup: EvalSetup,
-    coordinators: Sequence[Learner],
-    *,
-    n: int,
-    seed: int,
-    concurrency: int,
-    conductor: TrainingCost = NOT_MEASURED,
-    on_progress: ProgressCallback = ignore_progress,
-    on_sample: SampleCallback | None = None,
-) -> EvolvedTable:
-    """Measure the conductor, these coordinators, and every worker alone, over `n` unseen études;
-    `conductor` is what training the conductor took."""
-    evaluation = Evaluation(
-        setup,
-        make_etude_cases(n, seed, setup.pool),
-        seed=seed,
-        concurrency=concurrency,
-        on_progress=on_progress,
-        on_sample=on_sample,
-    )
-    learners = (
-        Learner(CONDUCTOR, CONDUCTOR, conductor),
-        *coordinators,
-        Learner(BEST_SINGLE, BEST_SINGLE, TrainingCost(minutes=0.0, rollouts=0, parameters=0)),
-    )
-    for learner in learners:
-        evaluation.check(learner.strategy)
-    rows = []
-    for learner in learners:
-        row = await evaluation.row(learner.strategy)
-        rows.append(LearnedRow(learner, replace(row, note=learner.note or row.note)))
-    return EvolvedTable(tuple(rows))
-
-
-COLUMNS: Final = (
-    *("strategy", "accuracy", "95 % interval", "one skill", "turns"),
-    *("worker tokens", "orchestration tokens", "errors"),
-    *("training minutes", "parameters trained", "evaluations"),
-)
-
-
-def learners_table(rows: Iterable[LearnedRow]) -> str:
-    """Return a Markdown table of learned strategies with the cost of learning."""
-    cells = [
-        (
-            found.learner.name,
-            f"{found.row.accuracy.value:.3f}",
-            format_interval(found.row.accuracy),
-            format_number(found.one_skill.value if found.one_skill else None, 3),
-            format_number(found.row.steps(), 2),
-            format_number(found.row.worker_tokens, 0),
-            format_number(found.row.orchestration_tokens, 0),
-            str(found.row.errors),
-            format_number(took.minutes, 1),
-            *(UNKNOWN if n is None else f"{n:,}" for n in (took.parameters, took.rollouts)),
-        )
-        for found in rows
-        for took in (found.learner.took,)
-    ]
-    return markdown(COLUMNS, cells)

@@ -15,23 +15,19 @@ import asyncio
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import fields
 from statistics import fmean
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from podium._util.files import read_json, replace_directory, write_atomically
-from podium.conductors.evolved_turns import ROLES, Description, read_description
+from podium.conductors.evolved_turns import ROLES, Description
 from podium.conductors.routing.arrays import normalize_seed
-from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.task import Task
 from podium.train.exercises import exercises, held_out_exercises
-from podium.train.preflight import RECIPE_FILE
 from podium.train.recipe import Recipe
 from podium.train.schema import EvolveTable
 from podium.train.training_log import (
@@ -64,63 +60,6 @@ from podium_lab.evolution.trials import (
 
 COORDINATOR: Final = "coordinator"
 """The directory in which the coordinator lies: below the output, and in every checkpoint."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvolvedResult:
-    """A coordinator as a training left it. `settings` is the table `[evolve]` of its recipe, and
-    `steps` after how many steps it was kept."""
-
-    coordinator: Path
-    described: Description
-    settings: EvolveTable
-    steps: int
-
-    @property
-    def parameters(self) -> int:
-        """Return how many numbers were searched."""
-        return self.described.size_with(self.settings.directions or self.described.width)
-
-    @property
-    def is_finished(self) -> bool:
-        return self.steps >= self.settings.steps
-
-
-def read_evolved(output: Path) -> EvolvedResult:
-    """Read the result of a training, finished or not; an error says what is missing or damaged."""
-    evolve = _evolve_table(output)
-    steps = evolve.steps
-    directory = output / COORDINATOR
-    if not directory.is_dir():
-        kept = last_checkpoint(output)
-        if kept is None:
-            raise ConfigError(
-                f"{output} has neither a coordinator nor a checkpoint of one; have "
-                f"`podium lab evolve` make a step at least"
-            )
-        directory, steps = kept.path / COORDINATOR, kept.step
-    return EvolvedResult(
-        coordinator=directory,
-        described=read_description(directory),
-        settings=evolve,
-        steps=steps,
-    )
-
-
-def _evolve_table(output: Path) -> EvolveTable:
-    """Read the table `evolve` of the recipe."""
-    advice = "name the directory of a training by `podium lab evolve`"
-    path = output / RECIPE_FILE
-    document = read_json(path, advice)
-    recipe = document.get("recipe") if isinstance(document, dict) else None
-    evolve = recipe.get("evolve") if isinstance(recipe, dict) else None
-    if not isinstance(evolve, dict):
-        raise ConfigError(f"{path}: nothing was evolved there; {advice}")
-    try:
-        return EvolveTable.model_validate(evolve)
-    except ValidationError as error:
-        problem = validation_problem(f"{path}: [evolve]", error, EvolveTable)
-        raise ConfigError(f"{problem}; {advice} that is whole") from error
 
 
 LOOKED_AT: Final = 256

@@ -7,12 +7,11 @@ import pytest
 
 from benchmarks.chaos import kills
 from benchmarks.chaos.checks import Kills, StepName
-from benchmarks.chaos.client import post
+from benchmarks.chaos.client import Response, post
 from benchmarks.chaos.kills import judged, measure_kills, misbilled, overspent
 from benchmarks.chaos.upstream import (
     ANSWER,
     CallCounts,
-    UpstreamOptions,
     chaos_upstream,
     read_counts,
     tokens_of,
@@ -68,13 +67,13 @@ def test_a_step_on_record_that_is_asked_again_is_counted() -> None:
     step = StepName(MARK, STEPS[0])
     kills = Kills()
     kills.journal.note([step], {step: 1})
-    assert judged(1, {MARK: [a_run("step-0")]}, CallCounts({step: 1}, {}, {}), kills, 1.0).holds
-    row = judged(1, {MARK: [a_run("step-0")]}, CallCounts({step: 2}, {}, {}), kills, 1.0)
+    assert judged(1, {MARK: [a_run("step-0")]}, CallCounts({step: 1}, {}), kills, 1.0).holds
+    row = judged(1, {MARK: [a_run("step-0")]}, CallCounts({step: 2}, {}), kills, 1.0)
     assert row.repeated_steps == 1
 
 
 def test_a_question_without_a_run_is_lost_and_one_with_two_is_reported() -> None:
-    asked = CallCounts({}, {}, {})
+    asked = CallCounts({}, {})
     assert judged(1, {}, asked, Kills(), 1.0).lost == 1
     twice = judged(1, {MARK: [a_run("step-0")] * 2}, asked, Kills(), 1.0)
     assert twice.broken == ("1 questions have more than one run",)
@@ -82,7 +81,7 @@ def test_a_question_without_a_run_is_lost_and_one_with_two_is_reported() -> None
 
 def test_a_run_still_in_progress_at_the_end_is_stuck() -> None:
     left = replace(a_run("step-0"), status="running", answer=None)
-    assert judged(1, {MARK: [left]}, CallCounts({}, {}, {}), Kills(), 1.0).stuck == 1
+    assert judged(1, {MARK: [left]}, CallCounts({}, {}), Kills(), 1.0).stuck == 1
 
 
 def test_usage_on_record_that_the_upstream_did_not_say_is_found() -> None:
@@ -129,18 +128,25 @@ def test_a_question_without_a_mark_is_refused() -> None:
 
 
 async def test_the_upstream_counts_what_it_is_asked_by_mark_and_model() -> None:
-    async with chaos_upstream(UpstreamOptions()) as port:
+    async with chaos_upstream() as port:
         for stream in (False, True):
             document = {
                 "model": "step-0",
                 "messages": [{"role": "user", "content": question_of(0)}],
                 "stream": stream,
             }
-            response = await post(port, document, {}, 10)
-            assert response.is_answer
-            assert response.text == ANSWER
-            assert response.usage is not None
-            assert (response.usage["prompt_tokens"], response.usage["completion_tokens"]) == (
-                tokens_of(MARK)
-            )
+            assert await post(port, document, {}, 10) == Response(200, ANSWER)
         assert (await read_counts(port)).steps == {StepName(MARK, "step-0"): 2}
+
+
+async def test_a_request_with_a_partial_answer_gets_the_rest() -> None:
+    async with chaos_upstream() as port:
+        begun = ANSWER[:9]
+        messages = [
+            {"role": "user", "content": MARK},
+            {"role": "assistant", "content": begun},
+            {"role": "user", "content": "go on"},
+        ]
+        for stream in (False, True):
+            document = {"model": "first", "messages": messages, "stream": stream}
+            assert begun + (await post(port, document, {}, 10)).text == ANSWER

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.chaos import run
-from benchmarks.chaos.report import ChaosFigures, ChaosRow
+from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.run import (
     QUICK,
     USUAL,
     ChaosExtent,
-    Order,
     Part,
-    measure_chaos,
+    measure_fuzz,
     missing_for,
-    parts_named,
+    parse_parts,
 )
 from benchmarks.cli import app
+from benchmarks.fuzz import Finding, FuzzRow
 from podium.core.errors import ConfigError
 
-TINY = ChaosExtent(
-    faults=3, kills=1, replica_seconds=1.0, soak=40, plans=200, bodies=4, requests=2, processes=1
-)
+TINY = ChaosExtent(faults=3, kills=1, replica_seconds=1.0, soak=40, bodies=4)
 
 
 def test_quick_does_a_tenth() -> None:
-    for name in ("faults", "kills", "replica_seconds", "soak", "plans", "bodies", "requests"):
+    for name in ("faults", "kills", "replica_seconds", "soak", "bodies"):
         assert getattr(USUAL, name) == 10 * getattr(QUICK, name)
 
 
@@ -40,17 +36,8 @@ def test_the_command_prints_text_and_last_one_line_of_json(
 ) -> None:
     monkeypatch.setattr(run, "QUICK", TINY)
     output = tmp_path / "chaos.json"
-    words = [
-        "chaos",
-        "--quick",
-        "--part",
-        "fuzz,faults,overlap",
-        "--seed",
-        "3",
-        "--output",
-        str(output),
-    ]
-    result = CliRunner().invoke(app, words)
+    words = ["chaos", "--quick", "--part", "fuzz,faults,overlap", "--seed", "3"]
+    result = CliRunner().invoke(app, [*words, "--output", str(output)])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout.splitlines()[-1])
     assert [part["name"] for part in document["parts"]] == ["faults", "overlap", "fuzz"]
@@ -60,13 +47,20 @@ def test_the_command_prints_text_and_last_one_line_of_json(
 
 
 def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def measure_broken(*_: object, **__: object) -> ChaosFigures:
-        return ChaosFigures(parts=[ChaosRow(name="faults", runs=1, lost=1)])
-
-    monkeypatch.setattr(run, "measure_chaos", measure_broken)
-    result = CliRunner().invoke(app, ["chaos", "--quick"])
+    broken = ChaosRow(name="faults", runs=1, lost=1)
+    monkeypatch.setattr(run, "run_part", lambda *_: broken)
+    result = CliRunner().invoke(app, ["chaos", "--quick", "--part", "faults"])
     assert result.exit_code == 1
     assert json.loads(result.stdout.splitlines()[-1])["lost"] == 1
+
+
+def test_what_a_fuzzer_found_breaks_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = FuzzRow(inputs=3, seconds=1.0, findings=(Finding("a 500", "{}"),))
+    monkeypatch.setattr(run, "fuzz_bodies", lambda *_: found)
+    row = measure_fuzz(1, seed=1)
+    assert row.broken == ("a 500: {}",)
+    assert row.note == "3 bodies"
+    assert not row.holds
 
 
 def lack(monkeypatch: pytest.MonkeyPatch, *, postgres: bool = False, extra: bool = False) -> None:
@@ -96,31 +90,23 @@ def test_everything_that_a_part_lacks_is_listed_together(
     monkeypatch.setattr(run, "PROCESS_MEMORY", tmp_path / "statm")
     assert missing_for("replicas").startswith("needs Postgres (apt-get install postgresql) and the")
     assert missing_for("soak").startswith("needs Linux")
-    others: tuple[Part, ...] = ("faults", "kills", "fuzz", "peer")
-    assert [missing_for(part) for part in others] == [""] * 4
+    others: tuple[Part, ...] = ("faults", "kills", "fuzz")
+    assert [missing_for(part) for part in others] == [""] * 3
     lack(monkeypatch, postgres=True, extra=True)
     assert missing_for("replicas") == ""
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:
-    with pytest.raises(
-        ConfigError, match=r"faults,overlap,kills,replicas,soak,fuzz,peer; got typhoons"
-    ):
-        parts_named("faults,typhoons")
+    with pytest.raises(ConfigError, match=r"faults,overlap,kills,replicas,soak,fuzz; got typhoons"):
+        parse_parts("faults,typhoons")
     with pytest.raises(ConfigError, match="got none"):
-        parts_named(",")
-    assert parts_named("peer, faults") == ("faults", "peer")
+        parse_parts(",")
+    assert parse_parts("soak, faults") == ("faults", "soak")
 
 
-class Deadly:
-    """Ends the process that unpickles it, before the part begins."""
+def test_a_part_that_fails_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> ChaosRow:
+        raise ConfigError("the upstream did not start")
 
-    def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
-        return os._exit, (3,)
-
-
-async def test_a_part_whose_process_dies_is_a_row_that_says_so() -> None:
-    order = Order(extent=TINY, seed=Deadly())  # type: ignore[arg-type]
-    figures = await measure_chaos(["faults"], order, lambda line: None)
-    assert not figures.holds
-    assert figures.parts[0].broken == ("the part's process died; its error is above",)
+    monkeypatch.setattr(run, "measure_kills", fail)
+    assert run.run_part("kills", TINY, 1).broken == ("the upstream did not start",)

@@ -51,7 +51,7 @@ def judged(
     key: CappedKey = KEY,
 ) -> ChaosRow:
     """All is well, but for what is given."""
-    counts = CallCounts({FIRST: 1} if asked is None else asked, cut_off or {}, {})
+    counts = CallCounts({FIRST: 1} if asked is None else asked, cut_off or {})
     charges = {KEY.key_id: cost_of(MARK) if charged is None else charged}
     judge = Judge(ended, {MARK: kept} if kept else {}, counts, kills or Kills(), charges)
     return judge.row([key], 1.0)
@@ -114,7 +114,7 @@ def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
 
 def unrecorded(calls: int, hits: int) -> Judge:
     """So many calls without a record of any, of a question that was hit so often by kills."""
-    return Judge([], {}, CallCounts({FIRST: calls}, {}, {}), Kills(hit=Counter({MARK: hits})), {})
+    return Judge([], {}, CallCounts({FIRST: calls}, {}), Kills(hit=Counter({MARK: hits})), {})
 
 
 def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -> None:
@@ -131,7 +131,7 @@ def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -
 def test_a_kill_hides_calls_of_the_question_that_it_hit_and_of_no_other() -> None:
     poor = replace(KEY, cap_usd=0.0)
     elsewhere = Kills(hit=Counter({"chaos-small-00-00001": 9}))
-    asked = CallCounts({FIRST: replicas.CLIENTS_A_KEY + 1}, {}, {})
+    asked = CallCounts({FIRST: replicas.CLIENTS_A_KEY + 1}, {})
     assert Judge([], {}, asked, elsewhere, {}).spending(poor).overran
 
 
@@ -147,9 +147,9 @@ async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_
 ) -> None:
     reported: list[Response | Exception] = [
         ConnectionResetError("gone"),
-        Response(503, "", None, is_whole=True, error="starting"),
-        Response(200, "4", None, is_whole=False),
-        Response(200, "42", None, is_whole=True),
+        Response(503, error="starting"),
+        Response(200, "4", error="the stream broke off"),
+        Response(200, "42"),
     ]
     keys: list[str] = []
 
@@ -178,7 +178,7 @@ async def test_a_client_with_a_spent_key_is_refused_and_not_stuck(
 ) -> None:
     async def post(*_: object) -> Response:
         load.is_over = True
-        return Response(402, "", None, is_whole=True, error="the key's budget is spent")
+        return Response(402, error="the key's budget is spent")
 
     class Somewhere:
         port = 1

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.chaos.report import ChaosFigures, ChaosRow, row_of
+from benchmarks.chaos.report import ChaosRow, figures_text, read_row, summarize, updated
+from benchmarks.report import NONE_YET
 
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "benchmarks" / "chaos" / "README.md"
 ROW = ChaosRow(name="faults", runs=100, answered_share=0.995, seconds=1.5, note="all well")
+
+
+def document_of(rows: Sequence[ChaosRow], seed: int = 7) -> dict[str, Any]:
+    """Return the document of these rows as it is read from a file."""
+    found: dict[str, Any] = json.loads(json.dumps(summarize(rows, seed, quick=False)))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -25,7 +37,7 @@ ROW = ChaosRow(name="faults", runs=100, answered_share=0.995, seconds=1.5, note=
 def test_a_row_with_anything_broken_does_not_hold(broken: ChaosRow) -> None:
     assert ROW.holds
     assert not broken.holds
-    assert not ChaosFigures(parts=[ROW, broken]).holds
+    assert not document_of([ROW, broken])["holds"]
 
 
 def test_a_part_without_a_fallback_promises_no_share() -> None:
@@ -33,12 +45,7 @@ def test_a_part_without_a_fallback_promises_no_share() -> None:
 
 
 def test_the_line_of_json_has_the_sums_and_the_lowest_share() -> None:
-    figures = ChaosFigures(
-        parts=[ROW, ChaosRow(name="kills", runs=20, lost=2, answered_share=1.0)],
-        peers=[ChaosRow(name="LiteLLM", runs=100, lost=50, answered_share=0.5)],
-        seed=7,
-    )
-    document = json.loads(json.dumps(figures.document()))
+    document = document_of([ROW, ChaosRow(name="kills", runs=20, lost=2, answered_share=1.0)])
     assert (document["runs"], document["lost"], document["answered_share"]) == (120, 2, 0.995)
     for name in ("stuck", "usage_mismatch", "repeated_steps", "budget_overruns"):
         assert document[name] == 0
@@ -46,47 +53,46 @@ def test_the_line_of_json_has_the_sums_and_the_lowest_share() -> None:
     assert document["holds"] is False
 
 
-def test_a_peer_breaks_no_promise_of_ours() -> None:
-    assert ChaosFigures(parts=[ROW], peers=[replace(ROW, lost=9)]).holds
-
-
 def test_a_part_that_was_not_tried_breaks_no_promise_and_is_named() -> None:
-    untried = ChaosRow(name="replicas", runs=0, not_tried="needs Postgres")
-    figures = ChaosFigures(parts=[ROW, untried])
-    assert figures.holds
-    document = figures.document()
+    untried = ChaosRow(name="replicas", runs=0, not_tried="needs a | b")
+    document = document_of([ROW, untried])
     assert (document["holds"], document["not_tried"]) == (True, ["replicas"])
-    assert [part["not_tried"] for part in document["parts"]] == ["", "needs Postgres"]
-    assert not ChaosFigures(parts=[replace(ROW, lost=1), untried]).holds
+    assert not document_of([replace(ROW, lost=1), untried])["holds"]
+    head, _, _, line, _, words = figures_text(document).splitlines()
+    assert line == "| replicas | | | | | | | | | not tried: needs a \\| b |"
+    assert line.replace("\\|", "").count("|") == head.count("|")
+    assert words.endswith("Every promise that was tried held: yes. Not tried: replicas.")
 
 
-def test_a_row_passes_between_processes_unchanged() -> None:
+def test_a_row_is_written_and_read_unchanged() -> None:
     row = replace(ROW, broken=("one", "two"), not_tried="no", figures={"kills": 3})
-    assert row_of(json.loads(json.dumps(row.document()))) == row
+    (document,) = document_of([row])["parts"]
+    assert read_row(document) == row
 
 
 def test_a_part_that_is_run_again_by_itself_stands_beside_the_others() -> None:
     kills = ChaosRow(name="kills", runs=20)
-    before = ChaosFigures(parts=[replace(ROW, lost=3), kills], seed=7).document()
-    again = ChaosFigures(parts=[ROW], seed=7)
-    assert again.beside(before).parts == (ROW, kills)
-    assert again.beside({**before, "seed": 8}) == again
-    assert again.beside({**before, "quick": True}) == again
+    earlier = document_of([replace(ROW, lost=3), kills])
+    again = summarize([ROW], 7, quick=False, earlier=earlier)
+    assert [read_row(part) for part in again["parts"]] == [ROW, kills]
+    for other in ({**earlier, "seed": 8}, {**earlier, "quick": True}):
+        assert len(summarize([ROW], 7, quick=False, earlier=other)["parts"]) == 1
 
 
 def test_each_row_is_a_line_of_the_table_with_what_broke() -> None:
-    rows = [ROW, replace(ROW, name="soak", broken=("files grew", "tasks grew"))]
-    figures = ChaosFigures(parts=rows, peers=[replace(ROW, name="LiteLLM 1.83.14", runs=200_000)])
-    head, _, faults, soak, peer, _, last = figures.as_text().splitlines()
+    rows = [replace(ROW, runs=5000), replace(ROW, name="soak", broken=("files grew", "it | grew"))]
+    head, rule, faults, soak, _, last = figures_text(document_of(rows, seed=4)).splitlines()
     assert head.startswith("| part | runs | lost | stuck | answered | usage | repeated | overruns")
-    assert faults == "| faults | 100 | 0 | 0 | 99.50% | 0 | 0 | 0 | 2 | all well |"
-    assert soak.endswith("| files grew; tasks grew; all well |")
-    assert peer.startswith("| LiteLLM 1.83.14 | 200,000 |")
+    assert head.count("|") == rule.count("|") == 11
+    assert faults == "| faults | 5,000 | 0 | 0 | 99.50% | 0 | 0 | 0 | 2 | all well |"
+    assert soak.endswith("| files grew; it \\| grew; all well |")
+    assert last.startswith("With seed 4, everything")
     assert last.endswith("Every promise held: NO.")
 
 
-def test_why_a_part_was_not_tried_is_printed_to_the_letter() -> None:
-    command = "/a/rather/long/place/python -m pip install -e '/a/rather/long/place[postgres]'"
-    remedy = f"needs the extra postgres ({command})"
-    figures = ChaosFigures(parts=[ChaosRow(name="replicas", runs=0, not_tried=remedy)])
-    assert f" not tried: {remedy} |" in figures.as_text()
+def test_the_page_has_the_figures_of_the_committed_results(tmp_path: Path) -> None:
+    page = PAGE.read_text("utf-8")
+    assert updated(page, ROOT / "results" / "chaos.json") == page, (
+        "python -m benchmarks.chaos.report results/chaos.json benchmarks/chaos/README.md"
+    )
+    assert NONE_YET in updated(page, tmp_path / "none.json")

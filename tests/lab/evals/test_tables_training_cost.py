@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import UsageError
-from podium_lab.evals.tables import (
-    LONGEST_HEADER,
-    NOT_MEASURED,
-    TrainingCost,
-    adapter_parameters,
-    read_training_cost,
-)
+from podium_lab.evals.tables import NOT_MEASURED, TrainingCost, read_training_cost
 
 
 def write(directory: Path, seconds: float | None, *steps: object) -> None:
@@ -58,7 +52,7 @@ def test_what_was_not_written_down_is_not_known(tmp_path: Path) -> None:
 def test_of_metrics_alone_the_time_is_that_of_the_steps(tmp_path: Path) -> None:
     write(tmp_path, 90.0, *[{"rollouts": 1000, "seconds": 5.0}] * 12, {"step": 12, "accuracy": 1})
     figures = read_training_cost([tmp_path / "metrics.jsonl"])
-    assert figures == TrainingCost(minutes=1.0, rollouts_per_second=200.0, rollouts=12_000)
+    assert figures == TrainingCost(minutes=1.0, rollouts_per_second=200.0)
     (tmp_path / "metrics.jsonl").write_text("nothing of use\n", "utf-8")
     assert read_training_cost([tmp_path / "metrics.jsonl"]) == NOT_MEASURED
 
@@ -68,58 +62,13 @@ def test_a_directory_of_no_training_is_refused(tmp_path: Path) -> None:
         read_training_cost([tmp_path])
 
 
-def test_runs_are_added_up_and_parameters_are_those_of_the_last_adapter(tmp_path: Path) -> None:
-    for name, rollouts in (("first", 0), ("second", 300)):
-        write(tmp_path / name, 60.0)
-        result = json.dumps({"seconds": 60.0, "rollouts": rollouts})
-        (tmp_path / name / "summary.json").write_text(result, "utf-8")
-    adapter = tmp_path / "second" / "conductor"
-    adapter.mkdir()
-    header = {
-        "__metadata__": {"format": "pt"},
-        "a": {"shape": [16, 576]},
-        "b": {"shape": [576, 16]},
-    }
-    text = json.dumps(header).encode()
-    (adapter / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
-    figures = read_training_cost([tmp_path / "first", tmp_path / "second"])
-    assert (figures.rollouts, figures.parameters) == (300, 2 * 16 * 576)
-    assert read_training_cost([tmp_path / "first"]).parameters is None
-
-
-def adapter(directory: Path, header: object, length: int | None = None) -> Path:
-    """An adapter of whose file there is nothing but the header, which may lie about its length."""
-    directory.mkdir(exist_ok=True)
-    text = json.dumps(header).encode()
-    values = (len(text) if length is None else length).to_bytes(8, "little")
-    (directory / "adapter_model.safetensors").write_bytes(values + text)
-    return directory
-
-
-@pytest.mark.parametrize(
-    ("shape", "length"),
-    [
-        ([2, 3], 2**64 - 1),
-        ([2, 3], 2**60),
-        ([2, 3], LONGEST_HEADER + 1),
-        ([2, 3], 4),
-        (["2", "3"], None),
-        ([2, -3], None),
-        ("23", None),
-        (6, None),
-        (None, None),
-    ],
-)
-def test_of_an_adapter_that_is_damaged_nothing_is_known(
-    tmp_path: Path, shape: object, length: int | None
+def test_a_training_that_is_named_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert adapter_parameters(adapter(tmp_path, {"a": {"shape": [2, 3]}})) == 6
-    assert adapter_parameters(adapter(tmp_path, {"a": {"shape": shape}}, length)) is None
-
-
-def test_a_directory_in_the_place_of_an_adapters_file_is_none(tmp_path: Path) -> None:
-    (tmp_path / "adapter_model.safetensors").mkdir()
-    assert adapter_parameters(tmp_path) is None
+    write(tmp_path / "run", 60.0)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"run is named 2 times; name each training once"):
+        read_training_cost([tmp_path / "run", Path("run")])
 
 
 @pytest.mark.parametrize(
