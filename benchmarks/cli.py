@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Figures
 
 PLANS: Final = Path(__file__).with_name("plans.jsonl")
-ALL_PARTS: Final = "faults,overlap,kills,replicas,soak,fuzz"
+ALL_PARTS: Final = "faults,overlap,replicas,soak,fuzz"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -8,6 +8,7 @@ what it was asked, and so what was spent.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import tempfile
@@ -23,16 +24,15 @@ from benchmarks.chaos.client import post
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import CallCounts, chaos_upstream, read_counts
 from benchmarks.chaos.workload import (
-    INNER,
+    PRICE,
     cost_of,
     mark_of,
     repeatable,
     runs_by_mark,
     steps_done,
-    write_configuration,
 )
 from benchmarks.postgres import running_postgres
-from benchmarks.processes import Started, free_port, podium_process
+from benchmarks.processes import CONFIGURATION, WORKER, Started, free_port, podium_process
 from podium._util.process import REPLICA_VARIABLE
 from podium.core.errors import NotFound
 from podium.core.run import Run
@@ -61,7 +61,18 @@ OUT_OF_BUDGET: Final = 402
 CAPS_USD: Final = {"ample": 100.0, "modest": 0.02, "small": 0.005, "tiny": 0.0008}
 """The cap of each key. All but the first are spent before the end."""
 
+INNER: Final = ("inner-0", "inner-1")
+"""The workers of a run, one for each step: so the upstream identifies the step."""
+
+STEPS: Final = [
+    {"worker": INNER[0], "subtask": "begin", "access": []},
+    {"worker": INNER[1], "subtask": "end", "access": [0]},
+]
 SETTINGS: Final = """
+[conductor]
+kind = "fixed"
+workflow = "inner.json"
+
 [store]
 url = "{url}"
 lease_seconds = {lease}
@@ -188,7 +199,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         for number in range(REPLICAS):
             home = directory / f"replica-{number}"
             home.mkdir()
-            write_configuration(home, port, SETTINGS.format(url=url, lease=LEASE_SECONDS))
+            write_configuration(home, port, url)
             replicas.append(Replica(home))
             stack.push_async_callback(replicas[-1].stop)
         await asyncio.gather(*(replica.start() for replica in replicas))
@@ -204,6 +215,15 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         asked = await read_counts(port)
     judge = Judge(load.ended, kept, asked, kills, charged)
     return judge.row(keys, time.perf_counter() - started)
+
+
+def write_configuration(home: Path, port: int, url: str) -> None:
+    """Write the configuration of a server over the upstream on that port and that store."""
+    (home / "inner.json").write_text(json.dumps({"steps": STEPS}), "utf-8")
+    price = f"price = {{ input = {PRICE.input}, output = {PRICE.output} }}"
+    workers = [WORKER.format(name=name, port=port, more=price) for name in INNER]
+    text = SETTINGS.format(url=url, lease=LEASE_SECONDS) + "".join(workers)
+    (home / CONFIGURATION).write_text(text, "utf-8")
 
 
 async def _create_key(store: RunStore, name: str, cap: float) -> CappedKey:

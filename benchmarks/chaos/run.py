@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from benchmarks.chaos.faults import measure_faults
-from benchmarks.chaos.kills import measure_kills
 from benchmarks.chaos.replicas import measure_replicas
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.soak import measure_soak
@@ -19,7 +18,7 @@ from benchmarks.postgres import programs
 from benchmarks.processes import run_on_fast_loop
 from podium.core.errors import ConfigError, PodiumError, install_command
 
-Part = Literal["faults", "overlap", "kills", "replicas", "soak", "fuzz"]
+Part = Literal["faults", "overlap", "replicas", "soak", "fuzz"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 PROCESS_MEMORY: Final = Path("/proc/self/statm")
 LONGEST_SHOWN: Final = 300
@@ -33,7 +32,6 @@ class ChaosExtent:
     """
 
     faults: int
-    kills: int
     replica_seconds: float
     soak: int
     bodies: int
@@ -42,15 +40,12 @@ class ChaosExtent:
 
 USUAL: Final = ChaosExtent(
     faults=5_000,
-    kills=200,
     replica_seconds=120.0,
     soak=200_000,
     bodies=100_000,
     processes=os.cpu_count() or 1,
 )
-QUICK: Final = replace(
-    USUAL, faults=500, kills=20, replica_seconds=12.0, soak=20_000, bodies=10_000
-)
+QUICK: Final = replace(USUAL, faults=500, replica_seconds=12.0, soak=20_000, bodies=10_000)
 
 
 def measure_fuzz(bodies: int, seed: int, processes: int = 1) -> ChaosRow:
@@ -81,8 +76,6 @@ def run_part(part: Part, extent: ChaosExtent, seed: int) -> ChaosRow:
             return measure_fuzz(extent.bodies, seed, extent.processes)
         case "faults" | "overlap":
             work = measure_faults(extent.faults, seed, overlap=part == "overlap")
-        case "kills":
-            work = measure_kills(extent.kills, seed)
         case "replicas":
             work = measure_replicas(extent.replica_seconds, seed)
         case "soak":
@@ -106,7 +99,7 @@ def missing_for(part: Part) -> str:
 
 
 def parse_parts(names: str) -> tuple[Part, ...]:
-    """Parse a list such as `faults,kills` into parts, in their usual order."""
+    """Parse a list such as `faults,soak` into parts, in their usual order."""
     wanted = {name.strip() for name in names.split(",") if name.strip()}
     unknown = sorted(wanted - set(PARTS))
     if unknown or not wanted:

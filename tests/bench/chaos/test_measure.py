@@ -23,11 +23,11 @@ from benchmarks.cli import app
 from benchmarks.fuzz import Finding, FuzzRow
 from podium.core.errors import ConfigError
 
-TINY = ChaosExtent(faults=3, kills=1, replica_seconds=1.0, soak=40, bodies=4)
+TINY = ChaosExtent(faults=3, replica_seconds=1.0, soak=40, bodies=4)
 
 
 def test_quick_does_a_tenth() -> None:
-    for name in ("faults", "kills", "replica_seconds", "soak", "bodies"):
+    for name in ("faults", "replica_seconds", "soak", "bodies"):
         assert getattr(USUAL, name) == 10 * getattr(QUICK, name)
 
 
@@ -90,14 +90,14 @@ def test_everything_that_a_part_lacks_is_listed_together(
     monkeypatch.setattr(run, "PROCESS_MEMORY", tmp_path / "statm")
     assert missing_for("replicas").startswith("needs Postgres (apt-get install postgresql) and the")
     assert missing_for("soak").startswith("needs Linux")
-    others: tuple[Part, ...] = ("faults", "kills", "fuzz")
+    others: tuple[Part, ...] = ("faults", "overlap", "fuzz")
     assert [missing_for(part) for part in others] == [""] * 3
     lack(monkeypatch, postgres=True, extra=True)
     assert missing_for("replicas") == ""
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"faults,overlap,kills,replicas,soak,fuzz; got typhoons"):
+    with pytest.raises(ConfigError, match=r"faults,overlap,replicas,soak,fuzz; got typhoons"):
         parse_parts("faults,typhoons")
     with pytest.raises(ConfigError, match="got none"):
         parse_parts(",")
@@ -108,5 +108,5 @@ def test_a_part_that_fails_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch
     async def fail(*_: object) -> ChaosRow:
         raise ConfigError("the upstream did not start")
 
-    monkeypatch.setattr(run, "measure_kills", fail)
-    assert run.run_part("kills", TINY, 1).broken == ("the upstream did not start",)
+    monkeypatch.setattr(run, "measure_soak", fail)
+    assert run.run_part("soak", TINY, 1).broken == ("the upstream did not start",)

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.chaos import replicas
 from benchmarks.chaos.checks import Kills, StepName
-from benchmarks.chaos.client import Response
+from benchmarks.chaos.client import Response, post
 from benchmarks.chaos.replicas import (
+    INNER,
     CappedKey,
     EndedQuestion,
     Judge,
     Load,
     measure_replicas,
+    write_configuration,
 )
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.upstream import CallCounts
-from benchmarks.chaos.workload import INNER, cost_of
+from benchmarks.chaos.upstream import ANSWER, CallCounts, chaos_upstream, read_counts
+from benchmarks.chaos.workload import cost_of, mark_of
 from benchmarks.postgres import programs
+from podium.config import discover_settings
+from podium.core.errors import ConfigError
 from podium.core.request import Usage
 from podium.core.run import Attempt, Run, RunStatus
 from podium.core.workflow import Step
@@ -201,3 +206,42 @@ async def test_no_question_is_lost_or_run_twice_while_servers_are_killed(
     assert row.holds, row
     assert row.figures["kills"] != 0
     assert row.runs >= 8
+
+
+QUESTION = "chaos-000000: what holds?"
+
+
+async def test_the_servers_configuration_can_be_read(tmp_path: Path) -> None:
+    write_configuration(tmp_path, 9, "postgresql://postgres@/postgres")
+    settings = await discover_settings({}, config=tmp_path / "podium.toml")
+    assert set(settings.pool.names) == set(INNER)
+
+
+def test_a_question_without_a_mark_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected a question with a mark"):
+        mark_of("why?")
+
+
+async def test_the_upstream_counts_what_it_is_asked_by_mark_and_model() -> None:
+    async with chaos_upstream() as port:
+        for stream in (False, True):
+            document = {
+                "model": "inner-0",
+                "messages": [{"role": "user", "content": QUESTION}],
+                "stream": stream,
+            }
+            assert await post(port, document, {}, 10) == Response(200, ANSWER)
+        assert (await read_counts(port)).steps == {StepName("chaos-000000", "inner-0"): 2}
+
+
+async def test_a_request_with_a_partial_answer_gets_the_rest() -> None:
+    async with chaos_upstream() as port:
+        begun = ANSWER[:9]
+        messages = [
+            {"role": "user", "content": MARK},
+            {"role": "assistant", "content": begun},
+            {"role": "user", "content": "go on"},
+        ]
+        for stream in (False, True):
+            document = {"model": "first", "messages": messages, "stream": stream}
+            assert begun + (await post(port, document, {}, 10)).text == ANSWER
