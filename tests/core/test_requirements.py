@@ -5,15 +5,18 @@ from collections.abc import Collection
 import pytest
 
 from podium.core.errors import RequestRefused, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Price, ResponseOptions, Tool
-from podium.core.requirements import (
+from podium.core.pool import (
+    CONDUCTOR_PROVIDER,
+    Capability,
+    Pool,
+    WorkerProfile,
     answer_capabilities,
-    check_pool,
+    check_demands,
     check_response_options,
     fit_workflow,
     sole_worker_capabilities,
 )
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Price, ResponseOptions, Tool
 from podium.core.workflow import Step, Workflow
 
 LOOK = Tool("look", "", {"type": "object"})
@@ -104,7 +107,7 @@ def test_a_pdf_needs_a_worker_that_reads_pdfs() -> None:
     pool = Pool((worker("a", "vision"), worker("b", "vision", "pdf")))
     assert fit_workflow(chain("a"), pool, DEFAULT_RESPONSE_OPTIONS, pdf)[0] == chain("b")
     with pytest.raises(UsageError, match="no worker of the pool can read PDFs"):
-        check_pool(Pool((worker("a", "vision"),)), DEFAULT_RESPONSE_OPTIONS, pdf)
+        check_demands(Pool((worker("a", "vision"),)), DEFAULT_RESPONSE_OPTIONS, pdf)
 
 
 def test_an_image_that_a_tool_has_shown_goes_to_a_worker_that_sees_if_there_is_one() -> None:
@@ -124,7 +127,7 @@ def test_uncallable_tools_go_to_the_final_step() -> None:
 
 def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision")))
-    check_pool(pool, JSON, PICTURE)
+    check_demands(pool, JSON, PICTURE)
     with pytest.raises(RequestRefused, match="a gives the answer but cannot see images"):
         fit_workflow(chain("a"), pool, JSON, PICTURE)
 
@@ -137,10 +140,10 @@ def test_a_conductor_has_the_capabilities_of_its_workers() -> None:
 
 def test_an_incapable_pool_is_rejected_with_the_missing_capability() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images.*it has a"):
-        check_pool(Pool((worker("a"),)), DEFAULT_RESPONSE_OPTIONS, PICTURE)
+        check_demands(Pool((worker("a"),)), DEFAULT_RESPONSE_OPTIONS, PICTURE)
     with pytest.raises(UsageError, match="can call tools"):
-        check_pool(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,)), ())
-    check_pool(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,), tool_choice="none"), ())
+        check_demands(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,)), ())
+    check_demands(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,), tool_choice="none"), ())
 
 
 @pytest.mark.parametrize(

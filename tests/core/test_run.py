@@ -119,25 +119,25 @@ def test_calls_of_earlier_turns_are_not_waited_for() -> None:
 
 def test_the_final_finish_is_why_the_answer_ended() -> None:
     answered = run(replace(step(0, CALL), finish="refused"))
-    assert answered.final_finish == "refused"
-    assert replace(answered, status="waiting").final_finish == "tool"
-    assert run(replace(step(0, CALL), status="cancelled")).final_finish == "length"
-    assert run(replace(step(0, CALL), status="failed")).final_finish == "length"
-    assert replace(answered, rounds=(), answer=None).final_finish == "stop"
+    assert answered.final_reply.finish == "refused"
+    assert replace(answered, status="waiting").final_reply.finish == "tool"
+    assert run(replace(step(0, CALL), status="cancelled")).final_reply.finish == "length"
+    assert run(replace(step(0, CALL), status="failed")).final_reply.finish == "length"
+    assert replace(answered, rounds=(), answer=None).final_reply.finish == "stop"
 
 
 def test_an_answer_that_is_not_its_steps_reply_word_for_word_ended_as_the_reply_did() -> None:
     done = replace(step(0, CALL), reply="To [e-mail 1].", stop_sequence="END")
     restored = replace(run(done), answer="To ada@example.com.")
-    assert (restored.final_finish, restored.final_stop_sequence) == ("stop", "END")
+    assert (restored.final_reply.finish, restored.final_reply.stop_sequence) == ("stop", "END")
     cut = replace(restored, rounds=run(replace(done, finish="length")).rounds)
-    assert cut.final_finish == "length"
+    assert cut.final_reply.finish == "length"
 
 
 def test_an_answer_that_broke_off_while_streaming_was_cut_off() -> None:
     result = replace(step(1), status="failed", reply="half")
     broken = replace(run(step(0, CALL), result), status="partial", answer="half")
-    assert (broken.final_finish, broken.final_stop_sequence) == ("length", "")
+    assert (broken.final_reply.finish, broken.final_reply.stop_sequence) == ("length", "")
 
 
 @pytest.mark.parametrize("version", [0, 99, "1", None])

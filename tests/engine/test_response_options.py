@@ -133,7 +133,7 @@ async def test_a_fallback_is_asked_afresh_for_what_another_could_not_write() -> 
 async def test_a_reply_cut_off_or_refused_says_so_itself(finish: Any) -> None:
     actor = saying("a", Reply("I can", Usage(1, 1, 0, 0, 0), finish))
     run = await runner(ALONE, actor).run("why?", options=JSON)
-    assert (run.answer, run.final_finish, len(actor.asked)) == ("I can", finish, 1)
+    assert (run.answer, run.final_reply.finish, len(actor.asked)) == ("I can", finish, 1)
 
 
 async def test_a_streamed_reply_is_sent_once_it_fits_its_schema() -> None:
@@ -237,12 +237,12 @@ async def test_the_stop_sequence_that_ended_the_answer_is_on_the_run() -> None:
     ended = Reply("a", UNKNOWN_USAGE, stop_sequence="END")
     options = Options(response_options=ResponseOptions(stop=("END",)))
     run = await runner(ALONE, saying("a", ended)).run("why?", options=options)
-    assert load(dump(run)).final_stop_sequence == "END"
+    assert load(dump(run)).final_reply.stop_sequence == "END"
     nesting = Runner(
         FixedConductor(Workflow((Step("conductor", "do"),))),
         [saying("a", ended), ConductorWorker()],
         nested_conductor=FixedConductor(ALONE),
     )
-    assert (await nesting.run("why?", options=options)).final_stop_sequence == "END"
+    assert (await nesting.run("why?", options=options)).final_reply.stop_sequence == "END"
     plain = await runner(ALONE, Actor("a")).run("why?")
-    assert plain.final_stop_sequence == ""
+    assert plain.final_reply.stop_sequence == ""

@@ -6,7 +6,7 @@ from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, R
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions
 from podium.core.run import Round, RunStatus, StepRecord, StepStatus
 from podium.core.workflow import Step, Workflow
-from podium.engine.outcome import (
+from podium.engine.run_loop import (
     answer_step,
     blocking_error,
     end_status,

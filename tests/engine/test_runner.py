@@ -457,7 +457,11 @@ async def test_of_an_answer_that_fails_in_mid_stream_the_reader_keeps_what_came(
     plan = Workflow((Step("a", "x"), Step("breaking", "y", (0,))))
     stage = runner(Planner(plan), Actor("a", lambda _: "notes"), Breaking("breaking"))
     run = await stage.run("why?", emit=lambda _: None, stream=True)
-    assert (run.status, run.answer, run.final_finish) == ("partial", "half an answer", "length")
+    assert (run.status, run.answer, run.final_reply.finish) == (
+        "partial",
+        "half an answer",
+        "length",
+    )
     assert run.error == "step 1 (breaking) failed: no more"
 
 

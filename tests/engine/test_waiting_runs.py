@@ -97,11 +97,15 @@ async def test_a_tool_call_suspends_the_run_and_its_result_takes_up_that_very_st
     actor = user_of_tools("a", calling("1", text="Let me see."), "It is 42.")
     stage = runner(ALONE, actor)
     run = await stage.run("why?", options=OPTIONS)
-    assert (run.status, run.final_finish, run.error) == ("waiting", "tool", None)
+    assert (run.status, run.final_reply.finish, run.error) == ("waiting", "tool", None)
     assert run.answer == "Let me see."
     assert [call.id for call in run.waiting_for] == ["1"]
     again = await stage.resume(load(dump(run)), results=results(run))
-    assert (again.status, again.answer, again.final_finish) == ("answered", "It is 42.", "stop")
+    assert (again.status, again.answer, again.final_reply.finish) == (
+        "answered",
+        "It is 42.",
+        "stop",
+    )
     assert len(actor.asked) == len(list(again.calls)) == again.spent.calls == 2
     asked, called, answered = actor.requests[1].messages
     assert asked == actor.requests[0].messages[0]

@@ -19,19 +19,17 @@ class Desk:
         self.together: list[list[int]] = []
         self.may_serve = asyncio.Event()
         self.may_serve.set()
-        self.batcher = Batcher[int](write_one=self.serve_one, write_all=self.serve_several)
+        self.batcher = Batcher[int](self.serve)
 
-    async def serve_one(self, number: int) -> None:
-        self.alone.append(number)
-        await self.may_serve.wait()
-        if number == self.wrong:
-            raise ValueError(f"{number} is wrong")
-
-    async def serve_several(self, numbers: Sequence[int]) -> None:
-        self.together.append(list(numbers))
-        await asyncio.sleep(0)
+    async def serve(self, numbers: Sequence[int]) -> None:
+        if len(numbers) == 1:
+            self.alone += numbers
+            await self.may_serve.wait()
+        else:
+            self.together.append(list(numbers))
+            await asyncio.sleep(0)
         if self.wrong in numbers:
-            raise ValueError("one is wrong")
+            raise ValueError(f"{self.wrong} is wrong")
 
     def ask(self, *numbers: int) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self.batcher.add(number)) for number in numbers]

@@ -18,7 +18,6 @@ from podium.core.errors import Conflict, NotFound, RunTakenOver, StoreError
 from podium.core.run import Run, RunStatus
 from podium.store import IdempotentRequest
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
-from podium.store.sql import claims as sql_claims
 from podium.store.sql import run_store
 from podium.store.sql.run_store import SqlRunStore
 from store.shared import ELSEWHERE, Clock, Two, at
@@ -258,7 +257,7 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
     make_run: Callable[..., Run],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sql_claims, "MAX_LOST", 2)
+    monkeypatch.setattr(run_store, "MAX_LOST", 2)
     paused, other, clock = two
     runs = [f"run_{number}" for number in range(4)]
     for name in runs:
@@ -416,7 +415,7 @@ async def test_a_process_that_hangs_in_a_write_does_not_block_its_runs(
 
     async def fall_silent() -> None:
         async with paused._transaction() as connection:
-            await paused._claims.touch(connection, run.id)
+            await paused._claims.touch(connection, {run.id}, set())
             await asyncio.sleep(0.25)
             async with asyncio.timeout(20):
                 claimed.append(await other.claim(run.id, this_process()))

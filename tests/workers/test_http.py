@@ -31,7 +31,7 @@ from podium.core.request import Delta, Price, Request, user
 from podium.core.worker import Worker
 from podium.workers import Endpoint, Http, connect, errors
 from podium.workers import http as border
-from podium.workers.http import MAX_REPLY_BYTES, boundary, count_hops
+from podium.workers.http import MAX_REPLY_BYTES, boundary, set_hop_count
 
 if TYPE_CHECKING:
     from workers.conftest import Hire, Vendor
@@ -64,8 +64,12 @@ async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_throug
     vendor: Vendor, ada: Worker
 ) -> None:
     vendor.says(ANSWER)
-    with count_hops(2):
+
+    async def serve() -> None:
+        set_hop_count(2)
         await ada.reply(ASKED)
+
+    await asyncio.create_task(serve())
     await ada.reply(ASKED)
     first, second = vendor.received
     assert first.headers["x-podium-hop"] == "2"

@@ -16,9 +16,8 @@ from podium.conductors.prompt import Form, Length, Prompt
 from podium.core.budget import estimate_input_tokens
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
-from podium.core.pool import Pool, WorkerProfile
+from podium.core.pool import Capabilities, Pool, WorkerProfile, sole_worker_capabilities
 from podium.core.request import Delta, Message, Reply, Request, Text, images_in
-from podium.core.requirements import Capabilities, sole_worker_capabilities
 from podium.core.run import Run, Tier
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow

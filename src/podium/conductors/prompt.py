@@ -21,9 +21,8 @@ from typing import Any, Final, Literal, NamedTuple
 from podium.conductors import plan
 from podium.core.conductor import PlanningContext
 from podium.core.errors import MalformedPlan, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile, is_capable
 from podium.core.request import Message, assistant, system, user
-from podium.core.requirements import is_capable
 from podium.core.run import Round, StepRecord
 from podium.core.tags import unused_suffix
 from podium.core.workflow import Shape, Step, Workflow

@@ -26,6 +26,7 @@ from podium.core.request import (
     Finish,
     Image,
     Message,
+    Reply,
     ResponseOptions,
     Text,
     Thinking,
@@ -401,10 +402,11 @@ class Run:
     @property
     def current_exchange(self) -> Exchange:
         """The current response, without results."""
+        reply = self.final_reply
         return Exchange(
-            text=self.answer or "",
-            tool_calls=self.waiting_for,
-            thinking=self.answer_thinking,
+            text=reply.text,
+            tool_calls=reply.tool_calls,
+            thinking=reply.thinking,
             usage=self.usage,
             orchestration=self.orchestration,
             request=self.request,
@@ -465,8 +467,7 @@ class Run:
         return self.pending_tool_calls if self.status == "waiting" else ()
 
     @property
-    def answer_thinking(self) -> tuple[Thinking, ...]:
-        """The thinking that came with the answer, or with the tool calls of a waiting run."""
+    def _answer_thinking(self) -> tuple[Thinking, ...]:
         if not self.rounds:
             return ()
         if self.status != "waiting":
@@ -474,7 +475,7 @@ class Run:
             return final.thinking if final is not None else ()
         step = self.rounds[-1].steps[-1]
         if not step.turns:
-            return step.nested[-1].answer_thinking if step.nested else ()
+            return step.nested[-1]._answer_thinking if step.nested else ()
         calling = [turn for turn in step.turns if turn.role == "assistant"][-1]
         return tuple(part for part in calling.parts if isinstance(part, Thinking))
 
@@ -486,24 +487,27 @@ class Run:
         return tuple(call for step in self.rounds[-1].steps for call in step.waiting_for)
 
     @property
-    def final_finish(self) -> Finish:
-        """The answer's finish: `tool` while waiting, `length` if cut off, `refused` if blocked."""
-        if self.status == "waiting":
-            return "tool"
-        if self.blocked_by:
-            return "refused"
-        if self.answer is None:
-            return "stop"
-        step = visible_answer_step(self.rounds)
-        return step.finish if step is not None and step.status == "done" else "length"
+    def final_reply(self) -> Reply:
+        """The answer as one reply; of a waiting run, what came with the calls it waits for.
 
-    @property
-    def final_stop_sequence(self) -> str:
-        """The client's stop sequence that ended the answer, if reported."""
-        if self.answer is None or self.status == "waiting":
-            return ""
-        step = visible_answer_step(self.rounds)
-        return step.stop_sequence if step is not None else ""
+        Its finish is `length` if the answer was cut off, and `refused` if a guardrail blocked it.
+        """
+        step: StepRecord | None = None
+        finish: Finish = "stop"
+        if self.status == "waiting":
+            finish = "tool"
+        elif self.answer is not None:
+            step = visible_answer_step(self.rounds)
+            finish = step.finish if step is not None and step.status == "done" else "length"
+        if self.blocked_by and self.status != "waiting":
+            finish = "refused"
+        return Reply(
+            self.answer or "",
+            finish=finish,
+            tool_calls=self.waiting_for,
+            thinking=self._answer_thinking,
+            stop_sequence=step.stop_sequence if step is not None else "",
+        )
 
 
 def _planning_calls(run: Run) -> Iterator[Attempt]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from podium.core.budget import Ledger
 from podium.core.conductor import Conductor
@@ -13,11 +17,10 @@ from podium.core.events import Emit, StepDone, StepProgress
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS
 from podium.core.run import ANSWERING, Round, Run, StepRecord, step_label
 from podium.core.worker import Toolbox, Worker
-from podium.core.workflow import Step, Workflow
+from podium.core.workflow import Condition, Step, Workflow
 from podium.engine.calls import CallPolicy
 from podium.engine.guardrails.admission import Inspector
 from podium.engine.guardrails.chain import GuardrailChain
-from podium.engine.outcome import is_met
 from podium.engine.requests import PriorResult
 from podium.engine.step import StepRunner
 
@@ -304,3 +307,54 @@ def find_first_answer_step(workflow: Workflow, round_: Round) -> int:
     if round_.role not in ANSWERING:
         return len(workflow.steps)
     return len(workflow.steps) - 1 if workflow.steps[-1].condition is None else workflow.main
+
+
+def is_met(condition: Condition, records: Mapping[int, StepRecord]) -> bool:
+    """True if the steps that the condition names failed or, where it says so, differ."""
+    named = [records[index] for index in condition.steps]
+    if any(record.has_failed for record in named):
+        return True
+    if condition.predicate == "failed":
+        return False
+    return len({short_answer(record.reply) for record in named if record.reply}) > 1
+
+
+LONGEST_REPLY: Final = 20_000
+"""Characters at the end of a reply that are read; an answer stands at the end."""
+
+_TAGGED: Final = re.compile(r"<answer>([^<]{1,500})</answer>", re.IGNORECASE)
+_BOXED: Final = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]{0,100}\}){1,200})\}")
+_DECLARED: Final = re.compile(
+    r"(?:####|\banswer(?:\s+is\b|\s*:))\**\s*([^\n]{1,500})", re.IGNORECASE
+)
+_FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d{1,12})\s*\}\s*\{\s*(-?\d{1,12})\s*\}")
+_NUMBER: Final = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?(?:/\d{1,12})?")
+_MARKS: Final = " \t\n.!;:,\"'`*_$()[]{}\\"
+
+
+def short_answer(reply: str) -> str:
+    """Return the answer of a reply in a comparable form.
+
+    It is what stands in answer tags, in a box, or after "answer is", and else the last line; of
+    that, the last number, or the words without case and punctuation. The comparison is linear in
+    the reply's length, and nothing that a reply says changes it.
+    """
+    text = unicodedata.normalize("NFKC", reply[-LONGEST_REPLY:])
+    for pattern in (_TAGGED, _BOXED, _DECLARED):
+        if found := pattern.findall(text):
+            text = found[-1]
+            break
+    else:
+        lines = text.strip().splitlines()
+        text = lines[-1] if lines else ""
+    text = _FRACTION.sub(r"\1/\2", text)
+    if numbers := _NUMBER.findall(text):
+        return _number(numbers[-1])
+    return " ".join(text.casefold().split()).strip(_MARKS)
+
+
+def _number(text: str) -> str:
+    top, _, bottom = text.replace(",", "").partition("/")
+    divisor = float(bottom or 1)
+    value = float(top) / divisor if divisor else math.nan
+    return f"{value:.6g}"

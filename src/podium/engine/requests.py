@@ -20,7 +20,13 @@ from typing import Any, Final, NamedTuple
 from podium.core.budget import estimate_input_tokens
 from podium.core.errors import BadReply, RequestRefused
 from podium.core.json_schema import find_mismatch_unquoted
-from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.pool import (
+    CONDUCTOR_PROVIDER,
+    WorkerProfile,
+    answer_capabilities,
+    can_see,
+    describe_capabilities,
+)
 from podium.core.request import (
     Image,
     Message,
@@ -36,7 +42,6 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.requirements import answer_capabilities, can_see, describe_capabilities
 from podium.core.run import Round, Run, StepRecord
 from podium.core.tags import unused_suffix
 from podium.core.worker import Toolbox, exclude_servers

@@ -15,11 +15,14 @@ from typing import Final
 from podium.core.budget import Budget
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
+    AuthenticationFailed,
     BudgetExhausted,
     GuardrailBlocked,
     PlanError,
     PodiumError,
+    PromptTooLong,
     ReplanRequested,
+    RequestRefused,
     UnknownWorker,
     WorkerError,
 )
@@ -34,15 +37,15 @@ from podium.core.events import (
     StepDone,
     StepProgress,
 )
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, fit_workflow
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
+    Image,
     Message,
     ResponseOptions,
     asked_images,
     images_in,
 )
-from podium.core.requirements import fit_workflow
 from podium.core.run import (
     ANSWERING,
     NO_REQUEST,
@@ -52,18 +55,12 @@ from podium.core.run import (
     StepRecord,
     new_run_id,
     timestamp,
+    visible_answer_step,
 )
 from podium.engine.calls import Calls
 from podium.engine.early import EarlyExecution
 from podium.engine.execution import Execution, RunContext
 from podium.engine.guardrails.admission import Inspector, restorer
-from podium.engine.outcome import (
-    answer_step,
-    blocking_error,
-    is_final,
-    outcome_of,
-    waiting_answer,
-)
 
 PLANNING_PARTS: Final = 2
 """A plan may cost one part in so many of what is left: the rest is for its execution."""
@@ -84,8 +81,9 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
     if workflow is not None:
         names = [worker.name for worker in context.pool.workers]
         workflow.check(names, context.max_steps)
-        images = (*context.images, *asked_images(context.history))
-        shown = images_in(context.history)
+        images, shown = context.images, tuple[Image, ...]()
+        if context.history:
+            images, shown = (*images, *asked_images(context.history)), images_in(context.history)
         has_demands = images or shown or options is not DEFAULT_RESPONSE_OPTIONS
         if plan.role in ANSWERING and has_demands:
             workflow, more = fit_workflow(workflow, context.pool, options, images, shown)
@@ -406,17 +404,32 @@ class RunLoop:
             return replace(
                 run, status="waiting", answer=answer, checks=checks, rounds=rounds, spent=spent
             )
-        outcome = outcome_of(
-            rounds,
-            run.response_options,
+        best, blocked = answer_step(rounds, run.response_options), self.blocked
+        stopped_by, failures = self.stopped_by, self._failures
+        if status is None:
+            if blocked is not None:
+                status, best = "failed", None
+            else:
+                status = end_status(rounds, best, stopped_by)
+        answer = best.reply if best is not None else None
+        if best is not None and self._checks_answers and not is_final(best, rounds):
+            answer = self._checked_answer
+        failure = failures[0] if failures and status in ("failed", "partial") else None
+        return replace(
+            run,
             status=status,
-            stopped_by=self.stopped_by,
-            objection=self._objection,
-            failures=self._failures,
-            checks_answers=self._checks_answers,
-            checked_answer=self._checked_answer,
+            answer=answer,
+            error=str(blocked) if blocked is not None else first_error(rounds, stopped_by),
+            too_long=status == "failed" and any(isinstance(one, PromptTooLong) for one in failures),
+            refused=any(isinstance(one, AuthenticationFailed | RequestRefused) for one in failures),
+            error_status=failure.status if failure is not None else None,
+            retry_after=failure.retry_after if failure is not None else None,
+            spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
+            blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
+            checks=checks,
+            rounds=rounds,
+            spent=spent,
         )
-        return replace(run, **outcome._asdict(), checks=checks, rounds=rounds, spent=spent)
 
     def _emit(self, event: Event) -> None:
         if self._context.emit is None:
@@ -431,3 +444,73 @@ class RunLoop:
         if self._execution is not None:
             rounds[-1] = replace(rounds[-1], steps=self._execution.steps_so_far())
         return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))
+
+
+def final_steps(rounds: Sequence[Round]) -> list[StepRecord]:
+    return [step for round_ in rounds if (step := round_.final) is not None]
+
+
+def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
+    return any(step is final for final in final_steps(rounds))
+
+
+def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
+    """Return the step whose reply is the answer; with a schema, only a final step can be."""
+    if finals := final_steps(rounds):
+        return finals[-1]
+    return visible_answer_step(rounds) if options.schema is None else None
+
+
+def waiting_answer(rounds: Sequence[Round]) -> str | None:
+    """Return the text that came with the final step's tool calls while a run waits."""
+    round_, last = rounds[-1], rounds[-1].steps[-1]
+    is_final = round_.workflow is not None and last.index >= round_.workflow.main
+    return (last.reply or None) if is_final and round_.answers else None
+
+
+def end_status(
+    rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
+) -> RunStatus:
+    if final_steps(rounds):
+        return "answered"
+    if best is not None:
+        return "partial"
+    return "exhausted" if isinstance(stopped_by, BudgetExhausted) else "failed"
+
+
+def blocking_error(
+    rounds: Sequence[Round], stopped_by: PodiumError | None, unmet: ReplanRequested | None
+) -> GuardrailBlocked | None:
+    if isinstance(stopped_by, GuardrailBlocked):
+        return stopped_by
+    if unmet is None or final_steps(rounds):
+        return None
+    why = str(stopped_by) if stopped_by is not None else "no round is left to plan"
+    return GuardrailBlocked(unmet.guardrail, unmet.stage, f"{unmet.reason}; {why}")
+
+
+def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str | None:
+    """Return what went wrong in the last executed round: in its final step, else first."""
+    if stopped_by is not None:
+        return str(stopped_by)
+    executed = [round_ for round_ in rounds if round_.workflow is not None]
+    if not executed:
+        return None
+    unfinished = [step for step in executed[-1].steps if step.status != "done"]
+    unfinished = [step for step in unfinished if not step.is_unneeded]
+    if unfinished:
+        last = unfinished[-1]
+        is_final = executed[-1].workflow is not None and last.index + 1 == len(
+            executed[-1].workflow
+        )
+        step = last if is_final and last.status == "failed" else unfinished[0]
+        return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
+    finals = final_steps(executed[-1:])
+    if not finals:
+        return None
+    final = finals[0]
+    if final.nested and final.nested[-1].error is not None:
+        return final.nested[-1].error
+    if final.finish == "length":
+        return f"{final.answered_by} reached its output limit, so the answer is cut off"
+    return None

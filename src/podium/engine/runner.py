@@ -24,7 +24,12 @@ from podium.core.errors import (
 )
 from podium.core.events import Emit, RoundPlanned, RunStarted
 from podium.core.json_schema import check_schema
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.core.pool import (
+    CONDUCTOR_PROVIDER,
+    Pool,
+    WorkerProfile,
+    check_demands,
+)
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
     Image,
@@ -35,7 +40,6 @@ from podium.core.request import (
     ToolResult,
     asked_images,
 )
-from podium.core.requirements import check_pool, check_response_options
 from podium.core.run import (
     NO_REQUEST,
     ClientRequest,
@@ -360,7 +364,8 @@ class Runner:
         self._check_budget(options.budget, pool)
         if options.budget.depth == 0:
             pool = pool_at_depth(pool, 0, options.budget)
-        asked = (*images, *asked_images((*history, *trailing)))
+        earlier = (*history, *trailing)
+        asked = (*images, *asked_images(earlier)) if earlier else images
         self._check_demands(pool, options.response_options, asked)
         return Run(
             id=options.run_id or new_run_id(),
@@ -463,18 +468,14 @@ class Runner:
         self, pool: Pool, options: ResponseOptions, images: tuple[Image, ...]
     ) -> None:
         """Reject options that contradict themselves, and what no worker of the pool can do."""
-        if options is not DEFAULT_RESPONSE_OPTIONS:
-            check_response_options(options)
-            if options.schema is not None:
-                check_schema(options.schema)
-            own = {tool.name for tool in self.toolbox.tools} if self.toolbox is not None else set()
-            for tool in options.tools:
-                if tool.name in own:
-                    raise UsageError(
-                        f"the tool {tool.name!r} is one that Podium has itself; rename it"
-                    )
-        if images or options is not DEFAULT_RESPONSE_OPTIONS:
-            check_pool(pool, options, images)
+        if not images and options is DEFAULT_RESPONSE_OPTIONS:
+            return
+        check_demands(pool, options, images)
+        if options.schema is not None:
+            check_schema(options.schema)
+        own = {tool.name for tool in self.toolbox.tools} if self.toolbox is not None else set()
+        for name in own.intersection(tool.name for tool in options.tools):
+            raise UsageError(f"the tool {name!r} is one that Podium has itself; rename it")
 
     def _check_budget(self, budget: Budget, pool: Pool) -> None:
         """Reject a cap on money without the price of every worker, the planner included."""

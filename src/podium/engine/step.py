@@ -20,7 +20,16 @@ from podium.core.errors import (
 )
 from podium.core.events import StepRetried, StepStarted
 from podium.core.json_schema import find_mismatch, find_mismatch_unquoted
-from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER, WorkerProfile
+from podium.core.pool import (
+    CONDUCTOR_PROVIDER,
+    PYTHON_PROVIDER,
+    Capabilities,
+    WorkerProfile,
+    answer_capabilities,
+    intermediate_options,
+    is_capable,
+    sole_worker_capabilities,
+)
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
     EMPTY_REPLY,
@@ -32,13 +41,6 @@ from podium.core.request import (
     images_in,
     unanswered_calls,
     user,
-)
-from podium.core.requirements import (
-    Capabilities,
-    answer_capabilities,
-    intermediate_options,
-    is_capable,
-    sole_worker_capabilities,
 )
 from podium.core.run import GuardrailCheck, Run, StepRecord, StepStatus
 from podium.core.worker import OnDelta, Worker
@@ -468,10 +470,4 @@ def nested_reply(nested: Run) -> Reply:
             retry_after=nested.retry_after,
             status=nested.error_status,
         )
-    final = nested.rounds[-1].final
-    return Reply(
-        nested.answer,
-        finish=nested.final_finish,
-        thinking=final.thinking if final is not None else (),
-        stop_sequence=nested.final_stop_sequence,
-    )
+    return nested.final_reply

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -103,21 +102,11 @@ RETRY_SECONDS: Final = 1.0
 """`Retry-After` where the wait is unknown."""
 
 
-def new_request_id() -> str:
-    """Make an id for a request, which is sent to the client and logged."""
-    return f"req_{secrets.token_hex(8)}"
-
-
-def request_id_headers(request_id: str) -> dict[str, str]:
-    """Return the id under OpenAI's and Anthropic's names."""
-    return {"X-Request-Id": request_id, "Request-Id": request_id}
-
-
 class ApiError(Exception):
     """A request is refused or failed.
 
     `field` is the path of the faulty field, such as `messages.2.content`. `code` is OpenAI's, where
-    it says more than the reason. `request_id` is that of the request once it is known.
+    it says more than the reason. `request_id` is set once the request is known.
     """
 
     def __init__(
@@ -134,7 +123,7 @@ class ApiError(Exception):
         self.field = field
         self.code = code
         self.retry_after = retry_after
-        self.request_id = new_request_id()
+        self.request_id = ""
 
     @property
     def status(self) -> int:
@@ -142,7 +131,7 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = request_id_headers(self.request_id)
+        headers: dict[str, str] = {}
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after + 0.499)))
         if self.reason == "upstream_key":

@@ -47,6 +47,8 @@ from podium.server.endpoints.http import (
     ServiceDep,
     is_anthropic_client,
     is_api_path,
+    new_request_id,
+    request_id_headers,
     send_head,
     send_uncached,
 )
@@ -256,7 +258,9 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
         path = request.url.path
         default = MESSAGES_PATH if is_anthropic_client(request) else CHAT_PATH
         dialect = next((d for p, d in dialects.items() if path.startswith(p)), dialects[default])
-        headers = {**error.headers, **(headers or {})}
+        error.request_id = new_request_id()
+        ids = request_id_headers(error.request_id)
+        headers = {**ids, **error.headers, **(headers or {})}
         response = JSONResponse(dialect.format_error(error), status or error.status, headers)
         if LOGGER.isEnabledFor(logging.INFO):
             log_request({"path": path, "status": response.status_code, **error_fields(error)})

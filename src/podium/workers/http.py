@@ -43,17 +43,9 @@ _NOT_SERVED: Final = MappingProxyType[str, str]({})
 _header: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_SERVED)
 
 
-class count_hops:  # noqa: N801 - used as a function; a generator takes three times as long
-    """Send this hop count with all calls of the block and of tasks that it starts."""
-
-    def __init__(self, servers: int) -> None:
-        self._hop = {HOP_HEADER: str(servers)}
-
-    def __enter__(self) -> None:
-        self._before = _header.set(self._hop)
-
-    def __exit__(self, *_: object) -> None:
-        _header.reset(self._before)
+def set_hop_count(servers: int) -> None:
+    """Send this hop count with all further calls of this task and of tasks that it starts."""
+    _header.set({HOP_HEADER: str(servers)})
 
 
 def hop_header() -> Mapping[str, str]:

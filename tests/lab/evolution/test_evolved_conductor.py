@@ -70,7 +70,7 @@ async def test_a_verifier_that_revises_has_the_work_repeated() -> None:
 async def test_the_answer_is_the_latest_workers_output_whatever_the_last_turn() -> None:
     run = await led(("ann", "worker"), ("bob", "thinker"), bob="Try again.", rounds=3)
     assert [role for _, role in turns(run)] == ["worker", "thinker", "thinker"]
-    assert (run.status, run.answer, run.final_finish) == ("answered", "42", "stop")
+    assert (run.status, run.answer, run.final_reply.finish) == ("answered", "42", "stop")
     assert load(dump(run)) == run
 
 

@@ -1,6 +1,6 @@
 """Checks on a request before it is served.
 
-`enter_hop` and `refuse_own_address` keep Podium from calling itself: one refuses a request
+`count_hop` and `refuse_own_address` keep Podium from calling itself: one refuses a request
 that came through too many Podium servers, the other a worker whose address is this server's.
 
 `check_image_urls` refuses images at private addresses. Workers fetch them: a local model would do
@@ -16,7 +16,6 @@ import socket
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
 from typing import Final
@@ -28,7 +27,7 @@ from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
-from podium.workers.http import HOP_HEADER, count_hops
+from podium.workers.http import HOP_HEADER, set_hop_count
 
 RESERVED_SUFFIXES: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
 """Suffixes that cannot be registered, and so cannot be pointed elsewhere."""
@@ -64,11 +63,9 @@ _NEVER_IN_HOST: Final = frozenset("\\%^<>{}|`\"' ")
 """Characters on which URL parsers disagree."""
 
 
-def enter_hop(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Return a block for the calls of a request; raises `ApiError` after too many hops."""
-    value = headers.get(HOP_HEADER.lower())
-    if value is None:
-        return count_hops(1)
+def count_hop(headers: Mapping[str, str]) -> None:
+    """Count this server in the further calls of a request; raises `ApiError` after too many."""
+    value = headers.get(HOP_HEADER.lower(), "0")
     if not (value.isascii() and value.isdigit() and len(value) < 5):
         raise invalid(HOP_HEADER, f"{HOP_HEADER}: expected a whole number, got {value[:40]!r}")
     if int(value) > MAX_HOPS:
@@ -78,7 +75,7 @@ def enter_hop(headers: Mapping[str, str]) -> AbstractContextManager[None]:
         )
         LOGGER.warning("refused: %s", problem)  # the operator must act
         raise ApiError("invalid", problem)
-    return count_hops(int(value) + 1)
+    set_hop_count(int(value) + 1)
 
 
 def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:

@@ -13,7 +13,12 @@ from podium.client.client import Runtime
 from podium.core.budget import Ledger
 from podium.core.errors import GuardrailBlocked, WorkerError
 from podium.core.json_schema import check_schema, find_mismatch
-from podium.core.pool import WorkerProfile
+from podium.core.pool import (
+    WorkerProfile,
+    check_response_options,
+    describe_capabilities,
+    sole_worker_capabilities,
+)
 from podium.core.request import (
     Delta,
     Message,
@@ -22,11 +27,6 @@ from podium.core.request import (
     ResponseOptions,
     ToolResult,
     asked_images,
-)
-from podium.core.requirements import (
-    check_response_options,
-    describe_capabilities,
-    sole_worker_capabilities,
 )
 from podium.core.run import GuardrailCheck, GuardrailStage, new_run_id, total_cost, total_usage
 from podium.core.worker import Worker

@@ -255,16 +255,16 @@ def build_response(
     run: Run, model: str, cost: RequestCost | None = None, prefill: str = ""
 ) -> ApiResponse:
     """Return the response of a run, with the usage of all its calls or that of `cost`."""
-    spent = run.totals if cost is None else cost
+    spent, reply = run.totals if cost is None else cost, run.final_reply
     return ApiResponse(
         id=response_id(run),
         model=model,
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
-        text=(run.answer or "").removeprefix(prefill),
-        thinking=run.answer_thinking,
-        tool_calls=expose_call_ids(run, run.waiting_for) if run.status == "waiting" else (),
-        finish=run.final_finish,
-        stop_sequence=run.final_stop_sequence,
+        text=reply.text.removeprefix(prefill),
+        thinking=reply.thinking,
+        tool_calls=expose_call_ids(run, reply.tool_calls),
+        finish=reply.finish,
+        stop_sequence=reply.stop_sequence,
         usage=spent.usage,
         orchestration=spent.orchestration,
     )
@@ -344,13 +344,14 @@ class StoredResponse(NamedTuple):
             body=body,
         )
         before = run.exchanges[self.number - 1] if self.number else Exchange(text="")
+        whole = build_response(run, model)
         response = replace(
-            build_response(run, model),
+            whole,
             id=f"{run.id}_{self.number}" if self.number else run.id,
             text=exchange.text,
             thinking=exchange.thinking,
             tool_calls=expose_call_ids(run, exchange.tool_calls),
-            finish=run.final_finish if self.is_last else "tool",
+            finish=whole.finish if self.is_last else "tool",
             usage=exchange.usage - before.usage,
             orchestration=exchange.orchestration - before.orchestration,
         )

@@ -15,8 +15,8 @@ from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import NOTHING_SPENT, Budget, recorded_spending
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
+from podium.core.pool import can_see
 from podium.core.request import Effort, Message, ToolResult
-from podium.core.requirements import can_see
 from podium.core.run import ClientRequest, Round, Run, Tier, new_run_id, timestamp
 from podium.engine.runner import Options
 from podium.server.access import Principal

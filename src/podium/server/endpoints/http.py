@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import json
 import re
+import secrets
 from collections.abc import Awaitable, Collection, Container, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -25,10 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podium._util.addresses import is_loopback
 from podium.config import ServerSettings
-from podium.engine.calls import Deadlines
 from podium.server.access import Principal
 from podium.server.access.request_checks import RESERVED_SUFFIXES
-from podium.server.api_error import ApiError, invalid, new_request_id, request_id_headers
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.request import Dialect
 from podium.server.service import ANY_ORIGIN, RETRY_AFTER_SECONDS, Service
 from podium.workers.fields import load_json
@@ -68,6 +68,16 @@ def server_stopped_error(run: str | None = None) -> ApiError:
         f"the server stopped before the response was complete{stored}; send the request again",
         retry_after=RETRY_AFTER_SECONDS,
     )
+
+
+def new_request_id() -> str:
+    """Make an id for a request, which is sent to the client and logged."""
+    return f"req_{secrets.token_hex(8)}"
+
+
+def request_id_headers(request_id: str) -> dict[str, str]:
+    """Return the id under OpenAI's and Anthropic's names."""
+    return {"X-Request-Id": request_id, "Request-Id": request_id}
 
 
 class HttpExchange:
@@ -186,29 +196,22 @@ async def read_body(megabytes: int, content_length: str | None, receive: Receive
         raise _too_large(megabytes)
     chunks: list[bytes] = []
     length, more = 0, True
-    deadlines = _deadlines(asyncio.get_running_loop())
-    task = deadlines.start(BODY_SECONDS)
     try:
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnected
-            chunks.append(message.get("body", b""))
-            length += len(chunks[-1])
-            if length > limit:
-                raise _too_large(megabytes)
-            more = message.get("more_body", False)
-    finally:
-        if deadlines.stop(task):
-            raise ApiError(
-                "invalid", f"timed out reading the body after {BODY_SECONDS:g} s; send it faster"
-            ) from None
+        async with asyncio.timeout(BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnected
+                chunks.append(message.get("body", b""))
+                length += len(chunks[-1])
+                if length > limit:
+                    raise _too_large(megabytes)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise ApiError(
+            "invalid", f"timed out reading the body after {BODY_SECONDS:g} s; send it faster"
+        ) from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-@lru_cache(maxsize=1)
-def _deadlines(loop: asyncio.AbstractEventLoop) -> Deadlines:
-    return Deadlines(loop)
 
 
 def _too_large(megabytes: int) -> ApiError:
@@ -360,6 +363,7 @@ class ResponseTracker:
             return
         error = server_stopped_error()
         exchange = HttpExchange(scope, receive, self._send)
+        error.request_id = exchange.request_id
         await exchange.respond_json(error.status, dialect.format_error(error), error.headers)
 
 

@@ -24,7 +24,7 @@ from podium.core.request import NO_USAGE, Request
 from podium.core.run import GuardrailCheck, Run
 from podium.server.access import Principal
 from podium.server.access.policy import RequestCost
-from podium.server.access.request_checks import check_image_urls, enter_hop
+from podium.server.access.request_checks import check_image_urls, count_hop
 from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import IDEMPOTENCY_HEADER
 from podium.server.api_error import ApiError, error_fields, invalid, to_api_error
@@ -147,9 +147,9 @@ class RequestHandler:
                 principal, model=target.name, tokens=tokens, scope=self.scope
             )
             try:
-                with enter_hop(exchange.headers):
-                    work = self.answer(request, principal, target)
-                    await (work if request.background else exchange.run_until_disconnect(work))
+                count_hop(exchange.headers)
+                work = self.answer(request, principal, target)
+                await (work if request.background else exchange.run_until_disconnect(work))
             finally:
                 await self._settle(principal, target)
         finally:

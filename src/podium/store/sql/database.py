@@ -402,3 +402,11 @@ class Database:
                     yield connection
             finally:
                 await engine.dispose()
+
+
+class DatabasePart:
+    """What a store keeps in the database beside the runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._transaction = database.transaction
+        self._clock = database.clock

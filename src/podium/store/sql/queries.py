@@ -35,7 +35,7 @@ from podium.core.errors import NotFound, StoreError, UsageError
 from podium.core.run import Run, RunStatus, Tier, timestamp
 from podium.store.base import LAST, SUMMARY_CHARACTERS, RunFilter, RunRevision
 from podium.store.keys import MODEL_OF, KeyUsage
-from podium.store.sql.database import Transaction
+from podium.store.sql.database import DatabasePart
 from podium.store.sql.tables import OWN, ROUNDS, RUN_WORKERS, RUNS, STEPS, Piece, assemble, plain
 
 ID_PREFIX: Final = "run_"
@@ -93,11 +93,8 @@ async def read_run(connection: AsyncConnection, run_id: str) -> Run:
     return assemble(Piece(row.round, row.step, row.document) for row in rows)
 
 
-class RunStatistics:
+class RunStatistics(DatabasePart):
     """Reads many runs. An `owner` of None is everyone, an empty one runs without a key."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
 
     async def daily_totals(
         self, *, since: str, until: str, owner: str | None = None

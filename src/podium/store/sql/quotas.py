@@ -11,7 +11,7 @@ the database's own; the clocks of replicas need not agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import date, timedelta
 from functools import cache
@@ -56,7 +56,7 @@ from podium.store.keys import (
     merge_usage,
     remainder,
 )
-from podium.store.sql.database import Transaction
+from podium.store.sql.database import Database, DatabasePart
 from podium.store.sql.tables import (
     KEY_USAGE,
     KEYS,
@@ -219,12 +219,12 @@ async def prune_charges(connection: AsyncConnection, today: str) -> None:
     await connection.execute(delete(RUN_CHARGES).where(days, ~stored.exists()))
 
 
-class QuotaStore:
+class QuotaStore(DatabasePart):
     """Stores quotas in SQLite or Postgres."""
 
-    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
-        self._transaction = transaction
-        self._clock = clock
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._database = database
 
     async def record(
         self,
@@ -290,9 +290,7 @@ class QuotaStore:
         return waits
 
     def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
-        return ReservationStore(
-            self._transaction, self._clock, process=process, lease_seconds=lease_seconds
-        )
+        return ReservationStore(self._database, process, lease_seconds)
 
 
 async def _lock_bucket(connection: AsyncConnection, key_id: str, rules: Rules) -> Row[Any]:
@@ -319,19 +317,11 @@ async def _lock_file(connection: AsyncConnection) -> None:
     await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-class ReservationStore:
+class ReservationStore(DatabasePart):
     """The reservations of one process among several; methods raise `StoreError`."""
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        clock: Callable[[], str],
-        *,
-        process: str,
-        lease_seconds: float,
-    ) -> None:
-        self._transaction = transaction
-        self._clock = clock
+    def __init__(self, database: Database, process: str, lease_seconds: float) -> None:
+        super().__init__(database)
         self._process = process
         self._lease_seconds = lease_seconds
 

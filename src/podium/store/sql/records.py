@@ -28,7 +28,7 @@ from podium.store.audit import (
 )
 from podium.store.base import Feedback, IdempotentRequest
 from podium.store.keys import Key, KeyUsage, Rules
-from podium.store.sql.database import Transaction
+from podium.store.sql.database import Database, DatabasePart
 from podium.store.sql.quotas import QuotaStore
 from podium.store.sql.tables import (
     AUDIT,
@@ -58,12 +58,8 @@ IDEMPOTENCY_HOURS: Final = 24
 """The time for which an idempotency key names its run."""
 
 
-class AuditLog:
+class AuditLog(DatabasePart):
     """Stores audit entries, one after another across processes."""
-
-    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
-        self._transaction = transaction
-        self._clock = clock
 
     async def add(self, event: AuditEvent) -> AuditEntry:
         """Append an entry; raises `StoreError`."""
@@ -122,11 +118,8 @@ class AuditLog:
                 return verify_entries(found)
 
 
-class DisabledWorkerStore:
+class DisabledWorkerStore(DatabasePart):
     """Stores which workers get no new runs."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
 
     async def names(self) -> frozenset[str]:
         async with self._transaction() as connection:
@@ -145,11 +138,8 @@ class DisabledWorkerStore:
             await connection.execute(gone)
 
 
-class FeedbackStore:
+class FeedbackStore(DatabasePart):
     """Stores feedback beside the runs; deleting a run deletes its feedback."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
 
     async def save(self, feedback: Feedback) -> None:
         """Replace the run's feedback, unless that is a person's and this a grader's; raises
@@ -202,17 +192,11 @@ def _replace_feedback(dialect: str) -> Executable:
     )
 
 
-class IdempotencyStore:
+class IdempotencyStore(DatabasePart):
     """Stores idempotent requests for a day. `is_alive` is that of `ClaimTable`."""
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        clock: Callable[[], str],
-        is_alive: Callable[[str, str], bool],
-    ) -> None:
-        self._transaction = transaction
-        self._clock = clock
+    def __init__(self, database: Database, is_alive: Callable[[str, str], bool]) -> None:
+        super().__init__(database)
         self._is_alive = is_alive
 
     async def register(self, request: IdempotentRequest) -> IdempotentRequest:
@@ -276,12 +260,8 @@ SUMMARY = (
 )
 
 
-class ChatStore:
+class ChatStore(DatabasePart):
     """Stores conversations; methods that name one raise `NotFound` if the owner has none such."""
-
-    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
-        self._transaction = transaction
-        self._clock = clock
 
     async def save(self, owner: str, id_: str, title: str, words: str, content: Any) -> None:
         """Create a conversation or replace its content. `words` is what a search looks at."""
@@ -353,13 +333,12 @@ def _not_found(id_: str) -> NotFound:
     return NotFound(f"conversation not found: {id_[:80]!r}")
 
 
-class KeyStore:
+class KeyStore(DatabasePart):
     """Stores keys and their usage; methods raise `StoreError`."""
 
-    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
-        self._transaction = transaction
-        self._clock = clock
-        self.quotas = QuotaStore(transaction, clock)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.quotas = QuotaStore(database)
 
     async def add(self, key: Key) -> None:
         row = {**asdict(key), "name": plain(key.name), "rules": _dump_rules(key.rules)}

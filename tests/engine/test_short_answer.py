@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from podium.core.answers import short_answer
+from podium.engine.execution import short_answer
 
 
 @pytest.mark.parametrize(
