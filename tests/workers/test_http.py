@@ -65,11 +65,9 @@ async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_throug
 ) -> None:
     vendor.says(ANSWER)
 
-    async def serve() -> None:
-        set_hop_count(2)
-        await ada.reply(ASKED)
-
-    await asyncio.create_task(serve())
+    hop = set_hop_count(2)
+    await ada.reply(ASKED)
+    hop.var.reset(hop)
     await ada.reply(ASKED)
     first, second = vendor.received
     assert first.headers["x-podium-hop"] == "2"

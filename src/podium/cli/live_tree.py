@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -28,6 +29,7 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.core.events import (
+    Emit,
     Event,
     GuardrailActed,
     RoundDone,
@@ -196,12 +198,13 @@ STYLES: Final[dict[State, str]] = {
 MIN_ANSWER_LINES: Final = 3
 
 
-class LiveTree:
+class LiveTree(AbstractContextManager[Emit]):
     """Draws a run from its events. The finished tree stays on the screen."""
 
     def __init__(self, console: Console | None = None, tracker: RunTracker | None = None) -> None:
         self._console = console or Console(highlight=False)
         self._tracker = tracker or RunTracker()
+        self.show = self._tracker.show
         self._live = Live(
             console=self._console,
             refresh_per_second=REDRAWS_PER_SECOND,
@@ -209,12 +212,9 @@ class LiveTree:
             vertical_overflow="crop",
         )
 
-    def show(self, event: Event) -> None:
-        self._tracker.show(event)
-
-    def __enter__(self) -> LiveTree:
+    def __enter__(self) -> Emit:
         self._live.start()
-        return self
+        return self.show
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()

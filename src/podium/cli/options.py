@@ -13,10 +13,10 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO, get_args, get_type_hints
+from typing import Annotated, Any, Final, TextIO, cast, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -255,14 +255,9 @@ class BudgetOptions:
 
     def apply_to(self, budget: Budget) -> Budget:
         """Return the budget with these caps in place of its own."""
-        caps = {
-            name: cap
-            for name in ("usd", "calls", "seconds", "tokens")
-            if (cap := getattr(self, name)) is not None
-        }
-        if self.allow_unpriced:
-            caps["allow_unpriced"] = True
-        return replace(budget, **caps) if caps else budget
+        caps = {name: cap for name, cap in asdict(self).items() if cap is not None}
+        caps["allow_unpriced"] |= budget.allow_unpriced
+        return replace(budget, **caps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,16 +286,8 @@ class PlanningOptions:
     ] = None
 
     def to_run_options(self, budget: Budget) -> RunOptions:
-        options = RunOptions(budget=budget)
-        if self.tier is not None:
-            options["tier"] = self.tier
-        if self.max_steps is not None:
-            options["max_steps"] = self.max_steps
-        if self.rounds is not None:
-            options["rounds"] = self.rounds
-        if self.quality_bias is not None:
-            options["quality_bias"] = self.quality_bias
-        return options
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return cast("RunOptions", {"budget": budget, **given})
 
 
 def open_stdin() -> TextIO:

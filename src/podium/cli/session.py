@@ -15,10 +15,10 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from podium.cli.models import fetch_weights
 from podium.cli.options import (
@@ -52,6 +52,7 @@ from podium.config.settings import EVOLVED_PREFIX
 from podium.config.sources import find
 from podium.core.errors import StoreError
 from podium.core.events import (
+    Emit,
     Event,
     GuardrailActed,
     RoundPlanned,
@@ -100,14 +101,6 @@ def run_with_store(
     return asyncio.run(work_with_store())
 
 
-class RunDisplay(AbstractContextManager[Any], Protocol):
-    """Shows a run while it happens."""
-
-    def show(self, event: Event) -> None:
-        """Show the next event."""
-        ...
-
-
 class LinePrinter:
     """Prints each plan as it is made and each step as it ends; nested runs are indented."""
 
@@ -153,32 +146,13 @@ class LinePrinter:
         indent = len(line) - len(line.lstrip())
         echo("    " * run.depth + " " * indent + to_one_line(line))
 
-    def __enter__(self) -> LinePrinter:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class NullDisplay:
-    """Shows nothing."""
-
-    def show(self, event: Event) -> None:
-        """Ignore the event."""
-
-    def __enter__(self) -> NullDisplay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def _create_display(*, silent: bool) -> RunDisplay:
+def _create_display(*, silent: bool) -> AbstractContextManager[Emit]:
     """Return a live tree for a terminal, lines for a file or pipe, or nothing."""
     if silent:
-        return NullDisplay()
+        return nullcontext(lambda _: None)
     if not is_terminal(sys.stdout):
-        return LinePrinter()
+        return nullcontext(LinePrinter().show)
     from podium.cli.live_tree import LiveTree  # rich is slow to import
 
     return LiveTree()
@@ -247,15 +221,16 @@ class Session:
         resume = self._resume_command(run)
         return run, _print_result(run, resume, json=json, quiet=quiet)
 
-    def _perform(self, work: RunWork, history: tuple[Message, ...], display: RunDisplay) -> Run:
-        watcher = _RunWatcher(display)
-        watched = self.options.copy()
+    def _perform(
+        self, work: RunWork, history: tuple[Message, ...], display: AbstractContextManager[Emit]
+    ) -> Run:
+        watcher, watched = _RunWatcher(), self.options.copy()
         redacts = bool(self.settings.guardrails)
         watched["emit"] = restore_events(watcher.show) if redacts else watcher.show
         watched["stream"] = True
         watched["history"] = history
         try:
-            with display:
+            with display as watcher.display:
                 self.wait_for(watcher.wait_for(work(self.podium, watched)))
         except KeyboardInterrupt:
             if watcher.run is None:
@@ -311,11 +286,12 @@ class Session:
 
 
 class _RunWatcher:
-    """Shows the events of a run. `run` is the finished run."""
+    """Shows the events of a run on `display`. `run` is the finished run."""
 
-    def __init__(self, display: RunDisplay) -> None:
+    display: Emit
+
+    def __init__(self) -> None:
         self.run: Run | None = None
-        self._display = display
         self._error: Exception | None = None
         self._task: asyncio.Task[Any] | None = None
 
@@ -341,7 +317,7 @@ class _RunWatcher:
         if self._error is not None:
             return
         try:
-            self._display.show(event)
+            self.display(event)
         except Exception as error:  # noqa: BLE001 - raised again once the run is stored
             self._error = error
             if self._task is not None and self.run is None:

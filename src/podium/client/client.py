@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
@@ -36,7 +36,7 @@ from podium.config import Settings, choose_conductor, discover_settings
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Event, fan_out
 from podium.core.pool import Pool, WorkerProfile, check_excluded, excludable_names
-from podium.core.run import NO_REQUEST, Round, Run
+from podium.core.run import Round, Run
 from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
 from podium.engine import (
@@ -63,6 +63,8 @@ from podium.workers import Http
 from podium.workers.mcp import McpServers
 
 Result = TypeVar("Result")
+
+_OPTION_NAMES: Final = frozenset(item.name for item in fields(Options))
 
 CLOSED: Final = "this Podium is closed; make another one"
 INTERRUPTED: Final = "this Podium was closed while the run was going on"
@@ -196,21 +198,11 @@ class Runtime:
         _check_names(overrides.keys(), RunOptions.__annotations__)
         if isinstance(overrides.get("exclude"), str):
             raise ConfigError(f"exclude is the text {overrides['exclude']!r}; give a set of names")
-        defaults, excluded = self.options, frozenset(overrides.get("exclude", ()))
-        return Options(
-            max_steps=overrides.get("max_steps", defaults.max_steps),
-            rounds=overrides.get("rounds", defaults.rounds),
-            budget=overrides.get("budget", defaults.budget),
-            account=overrides.get("account", defaults.account),
-            tier=overrides.get("tier", defaults.tier),
-            exclude=defaults.exclude
-            | (excluded and check_excluded(excluded, self.excludable_names)),
-            response_options=overrides.get("response_options", defaults.response_options),
-            owner=overrides.get("owner", defaults.owner),
-            run_id=overrides.get("run_id", ""),
-            request=overrides.get("request", NO_REQUEST),
-            quality_bias=overrides.get("quality_bias", defaults.quality_bias),
-        )
+        options = {name: value for name, value in overrides.items() if name in _OPTION_NAMES}
+        if excluded := frozenset(overrides.get("exclude", ())):
+            excluded = check_excluded(excluded, self.excludable_names)
+        options["exclude"] = self.options.exclude | excluded
+        return replace(self.options, **options)  # type: ignore[arg-type]
 
     def _check_quality_bias(self, options: Options) -> None:
         if options.quality_bias is None:

@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from podium._util.files import read_toml
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import find_secret, secret_problem, validation_problem
 from podium.config.workers import (
-    BATCHING_PROVIDER,
-    WEIGHTS_PROVIDER,
     Count,
     Days,
+    FilePath,
     Name,
     Seconds,
     Share,
@@ -82,10 +88,10 @@ class ConductorTable(Table):
         "`embedded/…`, one that Podium ships; by default the worker that the catalogue ranks "
         "first, else the pool's best",
     )
-    workflow: Name | None = Field(
+    workflow: FilePath | None = Field(
         default=None, description="with `fixed`: the workflow's JSON file, relative to this one"
     )
-    coordinator: Name | None = Field(
+    coordinator: FilePath | None = Field(
         default=None,
         description="with `evolved`: the directory that `podium lab evolve` wrote, relative to "
         "this file",
@@ -139,7 +145,7 @@ class ConductorTable(Table):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
         for key, kind in KIND_OF_KEY.items():
             if key in self.model_fields_set and self.kind != kind:
                 raise ValueError(
@@ -160,25 +166,21 @@ class ConductorTable(Table):
             )
         if self.options and (secret := find_secret(self.options, "options")):
             raise ValueError(secret_problem(secret))
-        return self
-
-    def with_absolute_paths(self, directory: Path) -> ConductorTable:
-        changes: dict[str, Any] = {}
-        for key in ("workflow", "coordinator"):
-            if path := getattr(self, key):
-                changes[key] = absolute_path(path, directory)
         provider, slash, weights = (self.model or "").partition("/")
-        if slash and provider in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
-            changes["model"] = f"{provider}/{absolute_weights(weights, directory)}"
-            if "options" in self.model_fields_set:
-                changes["options"] = absolute_options(self.options, provider, directory)
-        return self.model_copy(update=changes)
+        if not slash:
+            return self
+        changes = {
+            "model": f"{provider}/{absolute_weights(weights, provider, info)}",
+            "options": absolute_options(self.options, provider, info),
+        }
+        changed = {name: value for name, value in changes.items() if value != getattr(self, name)}
+        return self.model_copy(update=changed) if changed else self
 
 
 class RouterTable(Table):
     """The choice of the one worker that answers in the mini tier."""
 
-    router: Name | None = Field(
+    router: FilePath | None = Field(
         default=None,
         description=(
             "the file of a learned router, relative to this one; by default the cheapest capable "
@@ -213,11 +215,6 @@ class RouterTable(Table):
             if self.router is None:
                 raise ValueError(f"{key} has no effect without mini.router; drop it, or name one")
         return self
-
-    def with_absolute_paths(self, directory: Path) -> RouterTable:
-        if self.router is None:
-            return self
-        return self.model_copy(update={"router": absolute_path(self.router, directory)})
 
 
 class BudgetTable(Table):
@@ -308,10 +305,12 @@ class StoreSettings(Table):
             raise ValueError("path and store.url exclude each other; keep one")
         return self
 
-    def with_absolute_paths(self, directory: Path) -> StoreSettings:
-        if self.path is None:
-            return self
-        return self.model_copy(update={"path": directory / self.path.expanduser()})
+    @field_validator("path")
+    @classmethod
+    def _resolve(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if path is None or info.context is None:
+            return path
+        return Path(absolute_path(str(path), info))
 
 
 class ServerSettings(Table):
@@ -383,7 +382,7 @@ class ServerSettings(Table):
         description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
         "says",
     )
-    training_dirs: Annotated[tuple[Name, ...] | None, Field(strict=False)] = Field(
+    training_dirs: Annotated[tuple[FilePath, ...] | None, Field(strict=False)] = Field(
         default=None,
         description=(
             "directories of trainings and evaluations for the page Learning, relative to this "
@@ -402,17 +401,15 @@ class ServerSettings(Table):
                 )
         return origins
 
-    def with_absolute_paths(self, directory: Path) -> ServerSettings:
-        if self.training_dirs is None:
-            return self
-        paths = tuple(absolute_path(path, directory) for path in self.training_dirs)
-        return self.model_copy(update={"training_dirs": paths})
+
+def _absolute_program(command: str, info: ValidationInfo) -> str:
+    return absolute_path(command, info) if "/" in command else command
 
 
 class McpTable(Table):
     """An MCP server (Model Context Protocol); workers call its tools `NAME__TOOL`."""
 
-    command: Text | None = Field(
+    command: Annotated[Text, AfterValidator(_absolute_program)] | None = Field(
         default=None,
         description="the program to start; with a slash in it, relative to this file",
     )
@@ -456,12 +453,6 @@ class McpTable(Table):
                 'variable, named with key_env = "…"'
             )
         return self
-
-    def with_absolute_paths(self, directory: Path) -> McpTable:
-        """Return the table with its program relative to that directory, where it is a path."""
-        if self.command is None or "/" not in self.command:
-            return self
-        return self.model_copy(update={"command": absolute_path(self.command, directory)})
 
 
 class ConfigFile(Table):
@@ -525,18 +516,6 @@ class ConfigFile(Table):
         }
         return pool.model_copy(update={**tables, **both})
 
-    def with_absolute_paths(self, directory: Path) -> ConfigFile:
-        changed = {
-            "conductor": self.conductor.with_absolute_paths(directory),
-            "mini": self.mini.with_absolute_paths(directory),
-            "store": self.store.with_absolute_paths(directory),
-            "server": self.server.with_absolute_paths(directory),
-            "mcp": {name: table.with_absolute_paths(directory) for name, table in self.mcp.items()},
-            "worker": tuple(worker.with_absolute_paths(directory) for worker in self.worker),
-        }
-        written = {name: table for name, table in changed.items() if name in self.model_fields_set}
-        return self.model_copy(update=written)
-
 
 POOLS: Final = Path(__file__).with_name("pools")
 """The pools that come with Podium, which are also known by their names."""
@@ -552,10 +531,9 @@ def read_file(path: Path) -> ConfigFile:
     """Read and validate a file's tables; the path may be the name of a pool of Podium's."""
     path = find_pool(path)
     try:
-        file = ConfigFile.model_validate(read_toml(path))
+        return ConfigFile.model_validate(read_toml(path), context=path.absolute().parent)
     except ValidationError as error:
         raise validation_problem(path, error, ConfigFile) from None
-    return file.with_absolute_paths(path.absolute().parent)
 
 
 def read_files(paths: Iterable[Path]) -> tuple[ConfigFile, WorkerTable | None]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from podium.config.problems import check_address, find_secret, secret_problem, suggest
 from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER
@@ -31,6 +31,35 @@ WEIGHTS_PROVIDER: Final = "llamacpp"
 
 BATCHING_PROVIDER: Final = "transformers"
 """The provider whose models may be directories, as their adapters are."""
+
+
+def absolute_path(path: str, info: ValidationInfo) -> str:
+    """Resolve a path against the directory of the file that is read, if one is."""
+    return path if info.context is None else str(info.context / Path(path).expanduser())
+
+
+FilePath = Annotated[Name, AfterValidator(absolute_path)]
+
+
+def absolute_weights(name: str, provider: str, info: ValidationInfo) -> str:
+    """Resolve weights that are named as a file; `podium.workers.local.sources` has the forms."""
+    is_file = name.startswith("file:") or (name.endswith(".gguf") and not name.startswith("hf:"))
+    if provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER) or not is_file:
+        return name
+    return f"file:{absolute_path(name.removeprefix('file:'), info)}"
+
+
+def absolute_options(
+    options: dict[str, Any], provider: str, info: ValidationInfo
+) -> dict[str, Any]:
+    """Resolve the adapter in a worker's options."""
+    adapter = options.get("adapter")
+    if not isinstance(adapter, str) or info.context is None:
+        return options
+    if provider == BATCHING_PROVIDER:
+        return {**options, "adapter": absolute_path(adapter.removeprefix("file:"), info)}
+    return {**options, "adapter": absolute_weights(adapter, provider, info)}
+
 
 OWN_ADDRESS: Final = "openai-compatible"
 """The provider whose address must be given."""
@@ -217,7 +246,7 @@ class WorkerTable(Table):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
         if self.provider not in PROVIDERS:
             raise ValueError(
                 f"provider: no provider is called {self.provider!r}; "
@@ -249,7 +278,13 @@ class WorkerTable(Table):
                     f"{key} has no effect on a conductor, which makes no call of its own; "
                     f"give it to the workers that it calls"
                 )
-        return self
+        changes: dict[str, Any] = {}
+        model = self.model or self.name
+        if (weights := absolute_weights(model, self.provider, info)) != model:
+            changes["model"] = weights
+        if (options := absolute_options(self.options, self.provider, info)) != self.options:
+            changes["options"] = options
+        return self.model_copy(update=changes) if changes else self
 
     def _check_deployments(self) -> None:
         if not self.deployments:
@@ -265,35 +300,3 @@ class WorkerTable(Table):
                     'deployments: weight has no effect without balance = "weighted"; add it, or '
                     "drop the weights"
                 )
-
-    def with_absolute_paths(self, directory: Path) -> WorkerTable:
-        if self.provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
-            return self
-        model = self.model or self.name
-        changes: dict[str, Any] = {}
-        if (weights := absolute_weights(model, directory)) != model:
-            changes["model"] = weights
-        if "options" in self.model_fields_set:
-            changes["options"] = absolute_options(self.options, self.provider, directory)
-        return self.model_copy(update=changes)
-
-
-def absolute_path(path: str, directory: Path) -> str:
-    return str(directory / Path(path).expanduser())
-
-
-def absolute_weights(name: str, directory: Path) -> str:
-    """Resolve weights that are named as a file; `podium.workers.local.sources` has the forms."""
-    if name.startswith("hf:") or (not name.startswith("file:") and not name.endswith(".gguf")):
-        return name
-    return f"file:{absolute_path(name.removeprefix('file:'), directory)}"
-
-
-def absolute_options(options: dict[str, Any], provider: str, directory: Path) -> dict[str, Any]:
-    """Resolve the adapter in a worker's options."""
-    adapter = options.get("adapter")
-    if not isinstance(adapter, str):
-        return options
-    if provider == BATCHING_PROVIDER:
-        return {**options, "adapter": absolute_path(adapter.removeprefix("file:"), directory)}
-    return {**options, "adapter": absolute_weights(adapter, directory)}

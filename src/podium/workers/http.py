@@ -22,7 +22,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -43,9 +43,9 @@ _NOT_SERVED: Final = MappingProxyType[str, str]({})
 _header: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_SERVED)
 
 
-def set_hop_count(servers: int) -> None:
-    """Send this hop count with all further calls of this task and of tasks that it starts."""
-    _header.set({HOP_HEADER: str(servers)})
+def set_hop_count(servers: int) -> Token[Mapping[str, str]]:
+    """Send this hop count with all calls of this task until the token is reset."""
+    return _header.set({HOP_HEADER: str(servers)})
 
 
 def hop_header() -> Mapping[str, str]:

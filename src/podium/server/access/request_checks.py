@@ -16,6 +16,7 @@ import socket
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Token
 from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
 from typing import Final
@@ -63,8 +64,9 @@ _NEVER_IN_HOST: Final = frozenset("\\%^<>{}|`\"' ")
 """Characters on which URL parsers disagree."""
 
 
-def count_hop(headers: Mapping[str, str]) -> None:
-    """Count this server in the further calls of a request; raises `ApiError` after too many."""
+def count_hop(headers: Mapping[str, str]) -> Token[Mapping[str, str]]:
+    """Count this server in the calls of a request, until the token is reset; raises `ApiError`
+    after too many."""
     value = headers.get(HOP_HEADER.lower(), "0")
     if not (value.isascii() and value.isdigit() and len(value) < 5):
         raise invalid(HOP_HEADER, f"{HOP_HEADER}: expected a whole number, got {value[:40]!r}")
@@ -75,7 +77,7 @@ def count_hop(headers: Mapping[str, str]) -> None:
         )
         LOGGER.warning("refused: %s", problem)  # the operator must act
         raise ApiError("invalid", problem)
-    set_hop_count(int(value) + 1)
+    return set_hop_count(int(value) + 1)
 
 
 def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:

@@ -23,11 +23,11 @@ from podium.server.dialects.chat_messages import conversation
 from podium.server.dialects.content import (
     MAX_TOOLS,
     check_unique_names,
-    find_tool,
     make_tool,
     metadata,
     openai_error,
     prepend_instructions,
+    read_tool_choice,
     response_format,
     stream_options,
     usage_details,
@@ -306,9 +306,6 @@ _FIELDS: Final = BodyFields(
 
 _TOOL: Final = frozenset({"type", "function"})
 _FUNCTION: Final = frozenset({"name", "description", "parameters", "strict"})
-_CHOICE: Final = frozenset({"type", "function", "allowed_tools"})
-_ALLOWED: Final = frozenset({"mode", "tools"})
-_NAME: Final = frozenset({"name"})
 
 
 class ChatDialect:
@@ -361,7 +358,10 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
 
 def _response_options(fields: Fields, effort: Effort | None) -> ResponseOptions:
     tools = fields.optional("tools", _tools) or ()
-    tools, tool_choice = _read_tool_choice(tools, fields)
+    tool_choice = ""
+    if fields.has("tool_choice"):
+        given = fields.values["tool_choice"]
+        tool_choice, tools = read_tool_choice(given, "tool_choice", tools, nested=True)
     parallel = fields.optional("parallel_tool_calls", flag)
     max_tokens = fields.optional("max_completion_tokens", _count)
     older = fields.optional("max_tokens", _count)
@@ -410,39 +410,3 @@ def _function(value: object, path: str) -> Tool:
     return make_tool(
         name, fields.optional("description", text), fields.values.get("parameters"), path
     )
-
-
-def _read_tool_choice(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[Tool, ...], str]:
-    """Return the tools that may be called, and the tool choice."""
-    value = fields.values.get("tool_choice")
-    path = "tool_choice"
-    if value is None:
-        return tools, ""
-    if isinstance(value, str):
-        chosen = choice(("auto", "none", "required"))(value, path)
-        if chosen == "required" and not tools:
-            raise invalid(path, "tool_choice: 'required' needs tools, and there are none")
-        return tools, chosen if tools else ""
-    named = read_object(value, path).expect(_CHOICE)
-    kind = named.required("type", choice(("function", "allowed_tools")))
-    if kind == "function":
-        name = named.required(kind, _reference)
-        return tools, find_tool(tools, name, named.at("function.name")).name
-    allowed = named.required(kind, read_object).expect(_ALLOWED)
-    at = allowed.at("tools")
-    names = {
-        find_tool(tools, name, at).name
-        for name in allowed.required("tools", array(_allowed, most=MAX_TOOLS, least=1))
-    }
-    mode = allowed.required("mode", choice(("auto", "required")))
-    return tuple(tool for tool in tools if tool.name in names), mode
-
-
-def _allowed(value: object, path: str) -> str:
-    fields = read_object(value, path).expect(_TOOL)
-    fields.required("type", choice(("function",)))
-    return fields.required("function", _reference)
-
-
-def _reference(value: object, path: str) -> str:
-    return read_object(value, path).expect(_NAME).required("name", text)

@@ -41,6 +41,7 @@ from podium.server.api_error import ERRORS, ApiError, invalid
 from podium.server.dialects.fields import (
     Fields,
     Reader,
+    array,
     bounded_text,
     choice,
     describe,
@@ -372,6 +373,49 @@ def find_tool(tools: tuple[Tool, ...], name: str, path: str) -> Tool:
         if one.name == name:
             return one
     raise invalid(path, f"{path}: {describe(name)} is not among the tools of this request")
+
+
+_WORDS: Final = ("auto", "none", "required")
+_NESTED_CHOICE: Final = frozenset({"type", "function", "allowed_tools"})
+_FLAT_CHOICE: Final = frozenset({"type", "name", "mode", "tools"})
+
+
+def read_tool_choice(
+    value: object, path: str, tools: tuple[Tool, ...], *, nested: bool
+) -> tuple[str, tuple[Tool, ...]]:
+    """Return the tool choice and the tools that may be called.
+
+    `nested`: names are in objects of their own, as in Chat Completions; in Responses they are not,
+    and there are custom tools.
+    """
+    if isinstance(value, str):
+        word = choice(_WORDS)(value, path)
+        if word == "required" and not tools:
+            raise invalid(path, f"{path}: 'required' needs tools, and there are none")
+        return word if tools else "", tools
+    known = _NESTED_CHOICE if nested else _FLAT_CHOICE
+    kinds = ("function",) if nested else ("function", "custom")
+
+    def named(fields: Fields) -> Tool:
+        inner = fields
+        if nested:
+            inner = fields.required("function", read_object).expect(frozenset({"name"}))
+        return find_tool(tools, inner.required("name", text), inner.at("name"))
+
+    def allowed(value: object, path: str) -> Tool:
+        fields = read_object(value, path).expect(known)
+        fields.required("type", choice(kinds))
+        return named(fields)
+
+    fields = read_object(value, path).expect(known)
+    kind = fields.required("type", choice((*kinds, "allowed_tools")))
+    if kind != "allowed_tools":
+        return named(fields).name, tools
+    if nested:
+        fields = fields.required(kind, read_object).expect(frozenset({"mode", "tools"}))
+    mode = fields.required("mode", choice(("auto", "required")))
+    names = {tool.name for tool in fields.required("tools", array(allowed, MAX_TOOLS, least=1))}
+    return mode, tuple(tool for tool in tools if tool.name in names)
 
 
 DETAILS: Final[tuple[Detail, ...]] = ("auto", "low", "high", "original")

@@ -18,6 +18,7 @@ from podium.server.dialects.content import (
     VERBOSITY,
     metadata,
     prepend_instructions,
+    read_tool_choice,
     response_format,
     stream_options,
     strip_thinking,
@@ -55,7 +56,6 @@ from podium.server.dialects.responses_items import (
     input_items,
     message_item,
     read_response_id,
-    read_tool_choice,
     read_tools,
     reasoning_item,
     refusal_part,
@@ -277,7 +277,8 @@ def _response_options(fields: Fields, form: Fields, reasoning: Fields) -> Respon
     parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
     if fields.has("tool_choice"):
-        demanded, tools = read_tool_choice(fields.values["tool_choice"], "tool_choice", tools)
+        given = fields.values["tool_choice"]
+        demanded, tools = read_tool_choice(given, "tool_choice", tools, nested=False)
     return ResponseOptions(
         max_tokens=fields.optional("max_output_tokens", integer(1)),
         temperature=fields.optional("temperature", number(0, 2)),

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from podium.core.request import Image, Message, Part, Text, Tool, ToolCall, ToolResult
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.content import MAX_TOOLS, check_unique_names, find_tool, make_tool
+from podium.server.dialects.content import MAX_TOOLS, check_unique_names, make_tool
 from podium.server.dialects.fields import (
     Fields,
     Json,
@@ -202,7 +202,6 @@ _NAMED: Final = frozenset(
 _FUNCTION: Final = _NAMED | {"parameters", "strict", "output_schema"}
 _CUSTOM: Final = _NAMED | {"format"}
 _NAMESPACE: Final = frozenset({"type", "name", "description", "tools"})
-_CHOICE: Final = frozenset({"type", "name", "mode", "tools"})
 _FORM: Final = frozenset({"type", "syntax", "definition"})
 
 _CODEX_MODEL_HINT: Final = (
@@ -285,43 +284,6 @@ def flat_name(namespace: str | None, name: str) -> str:
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
-
-
-def read_tool_choice(
-    value: object, path: str, read_tools: tuple[Tool, ...]
-) -> tuple[str, tuple[Tool, ...]]:
-    """Return the tool choice and the tools that may be called."""
-    if isinstance(value, Mapping):
-        fields = read_object(value, path).expect(_CHOICE)
-        kind = fields.required("type", text)
-        if kind in ("function", "custom"):
-            named = _named(fields, read_tools)
-            return named.name, read_tools
-        if kind == "allowed_tools":
-            return _allowed(fields, read_tools)
-        at = fields.at("type")
-        raise invalid(
-            at, f"{at}: expected 'function', 'custom' or 'allowed_tools', got {describe(kind)}"
-        )
-    word = choice(("auto", "none", "required"))(value, path)
-    if word == "required" and not read_tools:
-        raise invalid(path, f"{path}: 'required' needs tools, and there are none")
-    return word, read_tools
-
-
-def _allowed(fields: Fields, read_tools: tuple[Tool, ...]) -> tuple[str, tuple[Tool, ...]]:
-    mode = fields.required("mode", choice(("auto", "required")))
-
-    def allowed(value: object, path: str) -> Tool:
-        entry = read_object(value, path).expect(_CHOICE)
-        entry.required("type", choice(("function", "custom")))
-        return _named(entry, read_tools)
-
-    return mode, fields.required("tools", array(allowed, most=MAX_TOOLS, least=1))
-
-
-def _named(fields: Fields, read_tools: tuple[Tool, ...]) -> Tool:
-    return find_tool(read_tools, fields.required("name", text), fields.at("name"))
 
 
 def _entry(value: object, path: str) -> tuple[Tool, ...]:

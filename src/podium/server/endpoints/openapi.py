@@ -7,47 +7,62 @@ from typing import Any, Final
 from podium.server.access.keys import MAX_TOKEN
 from podium.store.base import MAX_ANSWER, MAX_COMMENT
 
-_TEXT: Final = {"type": "string"}
-_NON_EMPTY: Final = {"type": "string", "minLength": 1}
-_NAME: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
-_FUNCTION: Final = {"const": "function"}
-_FLAG: Final = {"type": "boolean"}
-_COUNT: Final = {"type": "integer", "minimum": 1}
-_EFFORT: Final = {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]}
+Schema = dict[str, Any]
 
-_PODIUM: Final = {
-    "type": "object",
-    "description": "Podium's own options; the headers X-Podium-… are equivalent.",
-    "additionalProperties": False,
-    "properties": {
-        "budget": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "calls": {"type": "integer", "minimum": 0},
-                "tokens": {"type": "integer", "minimum": 0},
-                "usd": {"type": "number", "minimum": 0},
-                "seconds": {"type": "number", "minimum": 0},
-                "depth": {"type": "integer", "minimum": 0},
-            },
-        },
-        "exclude": {"type": "array", "items": _TEXT},
-        "max_steps": {"type": "integer", "minimum": 1, "maximum": 100},
-        "rounds": {"type": "integer", "minimum": 1, "maximum": 100},
-        "workflow": {"type": "object"},
-        "quality_bias": {"type": "number", "minimum": 0, "maximum": 1},
-        "rerun": {
-            "type": "object",
-            "required": ["run"],
-            "additionalProperties": False,
-            "properties": {
-                "run": _TEXT,
-                "round": {"type": "integer", "minimum": 0},
-                "step": {"type": "integer", "minimum": 0},
-            },
-        },
-    },
-}
+_TEXT: Final[Schema] = {"type": "string"}
+_NON_EMPTY: Final[Schema] = {"type": "string", "minLength": 1}
+_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+_FLAG: Final[Schema] = {"type": "boolean"}
+_ANY_OBJECT: Final[Schema] = {"type": "object"}
+
+
+def _integer(least: int, most: int | None = None) -> Schema:
+    return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
+
+
+def _number(least: float, most: float | None = None) -> Schema:
+    return {"type": "number", "minimum": least} | ({} if most is None else {"maximum": most})
+
+
+def _object(*required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def _options(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties}
+
+
+def _closed(schema: Schema) -> Schema:
+    return schema | {"additionalProperties": False}
+
+
+def _list(items: Schema, **bounds: int) -> Schema:
+    return {"type": "array", **bounds, "items": items}
+
+
+_COUNT: Final = _integer(1)
+_EFFORT: Final = {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]}
+_STREAM: Final = {"stream": _FLAG, "store": _FLAG}
+
+_PODIUM: Final = _closed(
+    _options(
+        budget=_closed(
+            _options(
+                calls=_integer(0),
+                tokens=_integer(0),
+                usd=_number(0),
+                seconds=_number(0),
+                depth=_integer(0),
+            )
+        ),
+        exclude=_list(_TEXT),
+        max_steps=_integer(1, 100),
+        rounds=_integer(1, 100),
+        workflow=_ANY_OBJECT,
+        quality_bias=_number(0, 1),
+        rerun=_closed(_object("run", run=_TEXT, round=_integer(0), step=_integer(0))),
+    )
+) | {"description": "Podium's own options; the headers X-Podium-… are equivalent."}
 
 _MODEL: Final = {
     "type": "string",
@@ -62,178 +77,120 @@ _WORKER: Final = {
 }
 
 
-def _content(kind: str) -> dict[str, Any]:
+def _content(kind: str) -> Schema:
     """Return the schema of text content; images and others are in the vendors' references."""
-    part = {
-        "type": "object",
-        "required": ["type", "text"],
-        "properties": {"type": {"const": kind}, "text": _NON_EMPTY},
-    }
-    return {"anyOf": [_NON_EMPTY, {"type": "array", "minItems": 1, "items": part}]}
+    part = _object("type", "text", type={"const": kind}, text=_NON_EMPTY)
+    return {"anyOf": [_NON_EMPTY, _list(part, minItems=1)]}
 
 
-def _message(kind: str, *roles: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["role", "content"],
-        "properties": {"role": {"enum": list(roles)}, "content": _content(kind)},
-    }
+def _messages(kind: str, *roles: str) -> Schema:
+    message = _object("role", "content", role={"enum": list(roles)}, content=_content(kind))
+    return _list(message, minItems=1)
 
 
-def _tool(*location: str) -> dict[str, Any]:
-    """Return the schema of a tool, nested as the vendor does."""
-    function: dict[str, Any] = {
-        "type": "object",
-        "required": ["name"],
-        "properties": {"name": _NAME, "description": _TEXT, location[-1]: {"type": "object"}},
-    }
-    if location[0] == "function":
-        return _object(["type", "function"], {"type": _FUNCTION, "function": function})
-    if location[0] == "type":
-        function["required"] = ["type", "name"]
-        function["properties"]["type"] = _FUNCTION
-    return function
+def _function(parameters: str, *required: str, **more: Schema) -> Schema:
+    properties = {"name": _NAME, "description": _TEXT, parameters: _ANY_OBJECT, **more}
+    return _object(*required, **properties)
 
 
-def _object(required: list[str], properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "required": required, "properties": properties}
-
+_IS_FUNCTION: Final[Schema] = {"const": "function"}
 
 CHAT: Final = _object(
-    ["model", "messages"],
-    {
-        "model": _MODEL,
-        "messages": {
-            "type": "array",
-            "minItems": 1,
-            "items": _message("text", "system", "developer", "user", "assistant"),
-        },
-        "stream": _FLAG,
-        "max_completion_tokens": _COUNT,
-        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
-        "seed": {"type": "integer"},
-        "stop": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 4}]},
-        "tools": {"type": "array", "items": _tool("function", "parameters")},
-        "response_format": {
-            "type": "object",
-            "required": ["type"],
-            "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
-        },
-        "reasoning_effort": _EFFORT,
-        "store": _FLAG,
-        "podium": _PODIUM,
-    },
+    "model",
+    "messages",
+    model=_MODEL,
+    messages=_messages("text", "system", "developer", "user", "assistant"),
+    max_completion_tokens=_COUNT,
+    temperature=_number(0, 2),
+    top_p=_number(0, 1),
+    seed={"type": "integer"},
+    stop={"anyOf": [_TEXT, _list(_TEXT, maxItems=4)]},
+    tools=_list(
+        _object("type", "function", type=_IS_FUNCTION, function=_function("parameters", "name"))
+    ),
+    response_format=_object("type", type={"enum": ["text", "json_object", "json_schema"]}),
+    reasoning_effort=_EFFORT,
+    podium=_PODIUM,
+    **_STREAM,
 )
 
 RESPONSES: Final = _object(
-    ["model", "input"],
-    {
-        "model": _MODEL,
-        "input": {
-            "anyOf": [
-                _NON_EMPTY,
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": _message("input_text", "system", "developer", "user"),
-                },
-            ]
-        },
-        "instructions": _TEXT,
-        "previous_response_id": {"type": "string", "pattern": "^resp_[0-9a-f]{16}$"},
-        "stream": _FLAG,
-        "store": _FLAG,
-        "max_output_tokens": _COUNT,
-        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-        "tools": {"type": "array", "items": _tool("type", "parameters")},
-        "text": {"type": "object", "properties": {"format": {"type": "object"}}},
-        "reasoning": {
-            "type": "object",
-            "properties": {"effort": _EFFORT, "summary": {"enum": ["auto", "concise", "detailed"]}},
-        },
-        "podium": _PODIUM,
-    },
+    "model",
+    "input",
+    model=_MODEL,
+    input={"anyOf": [_NON_EMPTY, _messages("input_text", "system", "developer", "user")]},
+    instructions=_TEXT,
+    previous_response_id={"type": "string", "pattern": "^resp_[0-9a-f]{16}$"},
+    max_output_tokens=_COUNT,
+    temperature=_number(0, 2),
+    tools=_list(_function("parameters", "type", "name", type=_IS_FUNCTION)),
+    text=_options(format=_ANY_OBJECT),
+    reasoning=_options(effort=_EFFORT, summary={"enum": ["auto", "concise", "detailed"]}),
+    podium=_PODIUM,
+    **_STREAM,
 )
 
 MESSAGES: Final = _object(
-    ["model", "messages", "max_tokens"],
-    {
-        "model": _MODEL,
-        "messages": {
-            "type": "array",
-            "minItems": 1,
-            "items": _message("text", "user", "assistant"),
-        },
-        "max_tokens": _COUNT,
-        "system": _content("text"),
-        "stream": _FLAG,
-        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
-        "stop_sequences": {"type": "array", "items": _TEXT},
-        "tools": {"type": "array", "items": _tool("input_schema")},
-        "thinking": {
-            "type": "object",
-            "required": ["type"],
-            "properties": {
-                "type": {"enum": ["enabled", "disabled", "adaptive"]},
-                "budget_tokens": {"type": "integer", "minimum": 1024},
-            },
-        },
-        "podium": _PODIUM,
-    },
+    "model",
+    "messages",
+    "max_tokens",
+    model=_MODEL,
+    messages=_messages("text", "user", "assistant"),
+    max_tokens=_COUNT,
+    system=_content("text"),
+    stream=_FLAG,
+    temperature=_number(0, 1),
+    stop_sequences=_list(_TEXT),
+    tools=_list(_function("input_schema", "name")),
+    thinking=_object(
+        "type",
+        type={"enum": ["enabled", "disabled", "adaptive"]},
+        budget_tokens=_integer(1024),
+    ),
+    podium=_PODIUM,
 )
 
 COUNT: Final = _object(
-    ["model", "messages"],
-    {name: MESSAGES["properties"][name] for name in ("model", "messages", "system", "tools")},
+    "model",
+    "messages",
+    **{name: MESSAGES["properties"][name] for name in ("model", "messages", "system", "tools")},
 )
 
-PLAN: Final = _object(
-    ["question"],
-    {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _PODIUM},
-)
+PLAN: Final = _object("question", question=_NON_EMPTY, model=_MODEL, podium=_PODIUM)
 
 CHAT_DOCUMENT: Final = _object(
-    ["title", "turns"],
-    {
-        "title": {"type": "string", "maxLength": 200},
-        "turns": {"type": "array", "maxItems": 500, "items": {"type": "object"}},
-        "settings": {"type": "object"},
-    },
+    "title",
+    "turns",
+    title={"type": "string", "maxLength": 200},
+    turns=_list(_ANY_OBJECT, maxItems=500),
+    settings=_ANY_OBJECT,
 )
 
-WORKER_SWITCH: Final = _object(["is_enabled"], {"is_enabled": {"type": "boolean"}})
+WORKER_SWITCH: Final = _object("is_enabled", is_enabled=_FLAG)
 
 FEEDBACK: Final = _object(
-    ["score"],
-    {
-        "score": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 1,
-            "description": "from 0 (useless) to 1 (right)",
-        },
-        "comment": {"type": "string", "maxLength": MAX_COMMENT},
-        "answer": {
-            "type": "string",
-            "maxLength": MAX_ANSWER,
-            "description": "the right answer, in short",
-        },
+    "score",
+    score=_number(0, 1) | {"description": "from 0 (useless) to 1 (right)"},
+    comment={"type": "string", "maxLength": MAX_COMMENT},
+    answer={
+        "type": "string",
+        "maxLength": MAX_ANSWER,
+        "description": "the right answer, in short",
     },
 )
 
-SIGN_IN: Final = _object(["key"], {"key": {**_NON_EMPTY, "maxLength": MAX_TOKEN}})
+SIGN_IN: Final = _object("key", key={**_NON_EMPTY, "maxLength": MAX_TOKEN})
 
-ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
+ENDPOINTS: Final[dict[str, tuple[Schema, str]]] = {
     "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),
     "/v1/responses": (RESPONSES, "OpenAI's Responses."),
     "/v1/messages": (MESSAGES, "Anthropic's Messages."),
-    "/v1/embeddings": (_object(["model", "input"], {"model": _WORKER}), "OpenAI's Embeddings."),
+    "/v1/embeddings": (_object("model", "input", model=_WORKER), "OpenAI's Embeddings."),
     "/v1/completions": (
-        _object(["model", "prompt"], {"model": _WORKER, "stream": _FLAG}),
+        _object("model", "prompt", model=_WORKER, stream=_FLAG),
         "OpenAI's older Completions.",
     ),
-    "/v1/moderations": (_object(["model", "input"], {"model": _WORKER}), "OpenAI's Moderations."),
+    "/v1/moderations": (_object("model", "input", model=_WORKER), "OpenAI's Moderations."),
     "/v1/plan": (PLAN, "The workflow that would be executed, and an estimate of its cost."),
 }
 """Schemas and summaries by path."""

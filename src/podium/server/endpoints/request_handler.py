@@ -147,9 +147,12 @@ class RequestHandler:
                 principal, model=target.name, tokens=tokens, scope=self.scope
             )
             try:
-                count_hop(exchange.headers)
-                work = self.answer(request, principal, target)
-                await (work if request.background else exchange.run_until_disconnect(work))
+                hop = count_hop(exchange.headers)
+                try:
+                    work = self.answer(request, principal, target)
+                    await (work if request.background else exchange.run_until_disconnect(work))
+                finally:
+                    hop.var.reset(hop)
             finally:
                 await self._settle(principal, target)
         finally:
