@@ -232,7 +232,7 @@ def test_a_spent_budget_ends_with_its_own_code_and_names_the_cap(
 ) -> None:
     ended = podium("ask", "--pool", make_pool(), "--conductor", "rules", "--budget-calls", "0", "q")
     assert ended.code == 3
-    assert "calls is capped at 0; raise that cap to resume: podium runs resume" in ended.complaint
+    assert "the cap on calls is 0; raise that cap to resume: podium runs resume" in ended.complaint
     assert ended.complaint.endswith(" --budget-calls N")
 
 

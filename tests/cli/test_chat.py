@@ -67,7 +67,7 @@ def test_a_question_that_fails_does_not_end_the_conversation(
     monkeypatch.setattr(sys, "stdin", io.StringIO("one?\n/cost\n"))
     ended = podium("chat", "--pool", make_pool(), "--conductor", "router", "--budget-calls", "0")
     assert ended.code == 0
-    assert "calls is capped at 0" in ended.complaint
+    assert "the cap on calls is 0" in ended.complaint
     assert ended.out.endswith("1 question, 0 calls, 0 tokens, $0\n")
 
 

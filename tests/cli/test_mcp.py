@@ -195,7 +195,7 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
             result = await talk.use("ask", question="Why?", budget_usd=asked)
             run = result["structuredContent"]
             cap = min(asked, 60.0)
-            assert f"capped at ${cap:g}" in run["error"]
+            assert f"the cap on usd is ${cap:g}" in run["error"]
 
 
 async def test_the_quality_bias_of_a_call_reaches_the_router_and_is_refused_without_one() -> None:
@@ -218,7 +218,7 @@ async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -
     options = Options(budget=Budget(usd=60.0, calls=1, allow_unpriced=True))
     async with talking(scripted(options=options)) as talk:
         result = await talk.use("ask", question="Why?", budget_usd=1000.0)
-    assert "calls is capped at 1" in result["structuredContent"]["error"]
+    assert "the cap on calls is 1" in result["structuredContent"]["error"]
 
 
 async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:

@@ -54,4 +54,4 @@ def test_budgets_hold_for_planning(podium: Podium, make_pool: MakePool) -> None:
     pool = make_pool({"p": "?", "q": "42"})
     ended = podium("plan", "--tier", "ultra", "--pool", pool, "--budget-calls", "0", QUESTION)
     assert ended.code == 3
-    assert "calls is capped at 0" in ended.complaint
+    assert "the cap on calls is 0" in ended.complaint

@@ -43,7 +43,7 @@ def test_the_call_after_the_last_one_is_refused() -> None:
     ledger = Ledger(Budget(calls=2))
     taken(ledger)
     taken(ledger)
-    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+    with pytest.raises(BudgetExhausted, match="the cap on calls is 2"):
         ledger.reserve(DEAR, ASK)
 
 
@@ -52,7 +52,7 @@ def test_the_use_of_a_tool_counts_as_a_call_and_costs_nothing_else() -> None:
     taken(ledger)
     ledger.count()
     assert (ledger.spent.calls, ledger.spent.tokens, ledger.spent.usd) == (2, 0, 0.0)
-    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+    with pytest.raises(BudgetExhausted, match="the cap on calls is 2"):
         ledger.count()
 
 
@@ -161,7 +161,7 @@ def test_a_call_that_must_wait_for_settlement_gets_none() -> None:
 def test_money_that_is_really_spent_is_refused_not_waited_for() -> None:
     ledger = Ledger(Budget(usd=1.0))
     ledger.settle(taken(ledger), Usage(10, 1000, 0, 0, 0), 1.0)
-    with pytest.raises(BudgetExhausted, match=r"usd is capped at \$1"):
+    with pytest.raises(BudgetExhausted, match=r"the cap on usd is \$1"):
         ledger.reserve(DEAR, ASK)
 
 
@@ -186,7 +186,7 @@ def test_the_deadline_counts_what_was_spent_before_a_resume() -> None:
     ledger = Ledger(Budget(seconds=10), Spent(seconds=4), clock=lambda: now)
     assert ledger.seconds_left == 6
     now = 107.0
-    with pytest.raises(BudgetExhausted, match="seconds is capped at 10"):
+    with pytest.raises(BudgetExhausted, match="the cap on seconds is 10"):
         ledger.reserve(DEAR, ASK)
 
 
@@ -225,6 +225,6 @@ def test_an_unpriced_worker_is_named_once() -> None:
 
 
 def test_small_amounts_of_money_are_printed_without_an_exponent() -> None:
-    assert str(BudgetExhausted("usd", 1e-7)).endswith("usd is capped at $0.0000001")
-    assert str(BudgetExhausted("usd", 20.5)).endswith("usd is capped at $20.5")
-    assert str(BudgetExhausted("usd", 0)).endswith("usd is capped at $0")
+    assert str(BudgetExhausted("usd", 1e-7)).endswith("the cap on usd is $0.0000001")
+    assert str(BudgetExhausted("usd", 20.5)).endswith("the cap on usd is $20.5")
+    assert str(BudgetExhausted("usd", 0)).endswith("the cap on usd is $0")

@@ -251,7 +251,7 @@ async def test_a_stream_without_an_end_is_a_bad_reply() -> None:
 
 async def test_the_budget_counts_every_try() -> None:
     calls, _ = make_calls(Budget(calls=2))
-    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+    with pytest.raises(BudgetExhausted, match="the cap on calls is 2"):
         await calls(ReplyStream(Unavailable("down")), ASK)
     assert len(calls.attempts) == 2
 

@@ -152,7 +152,7 @@ async def test_a_budget_that_ends_before_any_answer_is_exhausted() -> None:
         "why?", options=Options(budget=Budget(calls=1))
     )
     assert (run.status, run.answer) == ("exhausted", None)
-    assert run.error == "the run's budget is spent: calls is capped at 1"
+    assert run.error == "the run's budget is spent: the cap on calls is 1"
     assert len(list(run.calls)) == 1
 
 
@@ -172,7 +172,7 @@ async def test_the_deadline_ends_the_run_and_keeps_what_is_done() -> None:
         "why?", options=Options(budget=Budget(seconds=0.02))
     )
     assert (run.status, run.answer) == ("partial", "draft")
-    assert run.error == "the run's budget is spent: seconds is capped at 0.02"
+    assert run.error == "the run's budget is spent: the cap on seconds is 0.02"
     assert [step.status for step in run.steps] == ["done", "cancelled"]
 
 
@@ -315,7 +315,7 @@ async def test_a_plan_that_nests_too_deep_exhausts_the_depth() -> None:
     made = runner(Planner(Workflow((Step("conductor", "x"),))), Actor("a"), ConductorWorker())
     run = await made.run("why?", options=Options(budget=Budget(depth=0)))
     assert run.status == "exhausted"
-    assert run.error == "the run's budget is spent: depth is capped at 0"
+    assert run.error == "the run's budget is spent: the cap on depth is 0"
 
 
 async def test_a_nested_run_that_fails_falls_back() -> None:
@@ -368,7 +368,7 @@ async def test_a_nested_run_that_exhausts_the_budget_exhausts_its_run() -> None:
     run = await made.run("why?", options=Options(budget=Budget(calls=2)))
     assert (run.status, run.error) == (
         "exhausted",
-        "the run's budget is spent: calls is capped at 2",
+        "the run's budget is spent: the cap on calls is 2",
     )
 
 
@@ -508,7 +508,7 @@ async def test_what_is_no_plan_fails_the_run() -> None:
 async def test_planning_alone_has_a_time_limit_too() -> None:
     boss = Actor("boss")
     boss.gate = asyncio.Event()
-    with pytest.raises(BudgetExhausted, match="seconds is capped at 0.01"):
+    with pytest.raises(BudgetExhausted, match="the cap on seconds is 0.01"):
         await runner(Planner(ONE, asks=boss), Actor("a")).plan(
             "why?", options=Options(budget=Budget(seconds=0.01))
         )

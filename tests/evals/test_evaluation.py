@@ -195,7 +195,7 @@ async def test_at_the_cap_it_stops_between_two_tasks_and_says_how_far_it_came() 
     setup = replace(setup_of([worker]), workers={"ann": CountedWorker(worker, Counter())})
     budget = EvalBudget(4.0)
     evaluation = Evaluation(setup, cases, seed=0, concurrency=1, budget=budget)
-    with pytest.raises(BudgetExhausted, match=r"usd is capped at \$4"):
+    with pytest.raises(BudgetExhausted, match=r"the cap on usd is \$4"):
         await evaluation.row("single:ann")
     assert evaluation.unfinished == {"single:ann": 4}
     assert (worker.calls, budget.spent) == (4, 4.0)

@@ -169,7 +169,7 @@ async def test_a_plan_that_could_not_be_made_is_a_fault() -> None:
     sample = await grade_run(case, await conductor_strategy(conductor, rounds=1)(case, tight))
     assert (sample.right, sample.steps) == (False, 0)
     assert sample.error is not None
-    assert "calls is capped at 0" in sample.error
+    assert "the cap on calls is 0" in sample.error
 
 
 async def test_a_sample_counts_every_call_and_what_it_cost_and_says_what_steps_are_for() -> None:

@@ -181,7 +181,7 @@ class BudgetExhausted(PodiumError):
 
     def __init__(self, cap: str, limit: float, message: str = "") -> None:
         shown = format_usd(limit) if cap == "usd" else f"{limit:g}"
-        super().__init__(message or f"the run's budget is spent: {cap} is capped at {shown}")
+        super().__init__(message or f"the run's budget is spent: the cap on {cap} is {shown}")
         self.cap = cap
         self.limit = limit
 

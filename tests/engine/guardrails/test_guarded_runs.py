@@ -401,7 +401,7 @@ async def test_a_plan_that_is_demanded_and_cannot_be_had_blocks() -> None:
     )
     assert (short.status, short.answer) == ("failed", None)
     assert short.error is not None
-    assert "calls is capped at 2" in short.error
+    assert "the cap on calls is 2" in short.error
 
 
 async def test_an_answer_that_passed_before_stands_though_a_later_one_did_not() -> None:

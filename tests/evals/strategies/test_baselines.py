@@ -55,7 +55,7 @@ async def test_calls_keep_to_the_budget_of_a_run() -> None:
     assert sum(worker.calls for worker in workers) == 2
     assert run.answer == "42"
     assert run.error is not None
-    assert "calls is capped at 2" in run.error
+    assert "the cap on calls is 2" in run.error
 
 
 async def test_a_call_ends_when_the_time_of_the_run_is_over() -> None:
@@ -64,7 +64,7 @@ async def test_a_call_ends_when_the_time_of_the_run_is_over() -> None:
     context = replace(stage_of([actor]), options=Options(budget=Budget(seconds=0.01)))
     run = await single_worker("slow")(case_of(QUESTION, "42", [actor]), context)
     assert run.answer is None
-    assert run.error == "the run's budget is spent: seconds is capped at 0.01"
+    assert run.error == "the run's budget is spent: the cap on seconds is 0.01"
 
 
 async def test_the_most_frequent_answer_wins_however_it_is_written() -> None:

@@ -66,8 +66,8 @@ def test_the_tightest_cap_is_the_one_that_is_named() -> None:
     budget.set_charges(KeyCharges(day=Amount(0.25, 0), month=Amount(9.5, 0)))
     error = budget.reserve(Amount()).exhausted("usd")
     assert str(error) == (
-        "monthly budget of key 'Ada' is spent: $9.5 used of $10, resets on the 1st, 00:00 UTC; "
-        "the rest is too little for a call"
+        "monthly budget of key 'Ada' is too small for this call: $9.5 used of $10, "
+        "resets on the 1st, 00:00 UTC"
     )
 
 

@@ -102,8 +102,8 @@ async def test_a_run_is_stopped_in_the_middle_when_its_keys_cap_is_reached(tmp_p
     (stopped,) = (run for run in runs if run.status == "partial")
     assert stopped.error is not None
     assert re.match(
-        r"daily budget of key 'Ada' is spent: \$0.1[345]\d* used or reserved of \$0.15, "
-        r"resets 00:00 UTC; the rest is too little for a call",
+        r"daily budget of key 'Ada' is too small for this call: \$0.1[345]\d* used or reserved of "
+        r"\$0.15, resets 00:00 UTC",
         stopped.error,
     )
     assert all('["text", "yes"]' in answer for answer in answers), "the best answer so far"

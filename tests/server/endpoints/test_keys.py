@@ -126,8 +126,8 @@ async def test_a_spent_budget_of_a_key_is_named_with_its_use_and_its_reset(desk:
     refused = await desk.ask("POST", PLAIN, {**ask, "ask": "?" * 30}, token=token)
     assert refused.status_code == 402
     assert (
-        "daily budget of key 'laptop' is spent: $0.001 used of $0.01, resets 00:00 UTC; "
-        "the rest is too little for a call" in refused.text
+        "daily budget of key 'laptop' is too small for this call: $0.001 used of $0.01, "
+        "resets 00:00 UTC" in refused.text
     )
     path = f"{KEYS}/{made['id']}"
     await desk.ask("PATCH", path, {"per_day": {"usd": 0.001}})

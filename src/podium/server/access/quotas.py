@@ -179,10 +179,10 @@ class KeyBudget:
         if run_limit is not None and run_limit < cap - used:
             return None
         verb = "used or reserved" if self._reservations > 1 or self._others.calls else "used"
-        rest = "; the rest is too little for a call" if used < cap else ""
+        state = "is spent" if used >= cap else "is too small for this call"
         message = (
-            f"{_PERIOD_NAMES[period]} of key {self.key_name!r} is spent: {_show(unit, used)} "
-            f"{verb} of {_show(unit, cap)}, {_RESETS[period]}{rest}"
+            f"{_PERIOD_NAMES[period]} of key {self.key_name!r} {state}: {_show(unit, used)} "
+            f"{verb} of {_show(unit, cap)}, {_RESETS[period]}"
         )
         return BudgetExhausted(unit, float(cap), message)
 
