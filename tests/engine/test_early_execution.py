@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,17 +13,36 @@ import pytest
 from podium.conductors import ModelConductor
 from podium.conductors.plan import Order, write
 from podium.core.budget import Budget
+from podium.core.conductor import Conductor
 from podium.core.errors import Unavailable
-from podium.core.events import Event, RoundPlanned, StepDelta, StepDone, StepStarted
-from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Delta, Reply, Request, Usage
+from podium.core.events import Event, RoundPlanned, RunStarted, StepDelta, StepDone, StepStarted
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.core.request import (
+    DEFAULT_RESPONSE_OPTIONS,
+    Delta,
+    Reply,
+    Request,
+    ResponseOptions,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from podium.core.retry import Hedge
 from podium.core.run import Run, dump, load
 from podium.core.worker import Worker
-from podium.core.workflow import Step, Workflow
+from podium.core.workflow import Condition, Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
-from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Redact, as_guardrail
+from podium.engine.guardrails import (
+    Guardrail,
+    GuardrailInput,
+    Pass,
+    Redact,
+    Replan,
+    as_guardrail,
+)
 from podium.engine.requests import replay_request
-from podium.engine.runner import Options, Runner
+from podium.engine.runner import ConductorWorker, Options, Runner
 from podium.workers.scripted import ScriptedWorker
 
 NAMES = ("anna", "bert", "cora")
@@ -83,26 +102,38 @@ class Diligent(Worker):
 
 async def ask(
     planner: Worker,
-    workers: list[Diligent] | None = None,
+    workers: Sequence[Diligent] | None = None,
     events: list[Event] | None = None,
     *,
     overlap: bool = True,
     speculate: bool = False,
     budget: Budget = Budget(),
     max_steps: int = 5,
+    rounds: int = 1,
     guardrails: Sequence[Guardrail] = (),
+    pool: Pool = POOL,
+    nested: Conductor | None = None,
+    hedges: Mapping[str, Hedge] | None = None,
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS,
 ) -> Run:
     workers = workers or [Diligent(name) for name in NAMES]
+    leaders = [
+        ConductorWorker(profile) for profile in pool if profile.provider == CONDUCTOR_PROVIDER
+    ]
     runner = Runner(
         ModelConductor(planner, overlap=overlap, speculate=speculate, fallback="bert"),
-        workers,
-        pool=POOL,
-        call_policy=CallPolicy(RetryPolicy(first_wait=0.0)),
+        [*workers, *leaders],
+        pool=pool,
+        call_policy=CallPolicy(RetryPolicy(first_wait=0.0), hedges=hedges),
+        nested_conductor=nested,
         guardrails=guardrails,
+    )
+    options = Options(
+        budget=budget, max_steps=max_steps, rounds=rounds, response_options=response_options
     )
     return await runner.run(
         "What holds?",
-        options=Options(budget=budget, max_steps=max_steps),
+        options=options,
         emit=None if events is None else events.append,
         stream=True,
     )
@@ -186,6 +217,47 @@ async def test_a_tight_budget_waits_for_the_plan(budget: Budget, begins_early: b
     assert (run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms) is begins_early
 
 
+CHIEF = ConductorWorker(WorkerProfile(name="chief")).profile
+
+
+@pytest.mark.parametrize(
+    ("profiles", "hedges"),
+    [
+        ([replace(CHIEF, name="anna")], None),
+        ([WorkerProfile(name="anna", fallback="chief")], None),
+        (
+            [
+                WorkerProfile(name="anna", fallback="bert"),
+                WorkerProfile(name="bert", fallback="chief"),
+            ],
+            {},
+        ),
+        (
+            [WorkerProfile(name="anna"), WorkerProfile(name="bert", fallback="chief")],
+            {"anna": Hedge(after_seconds=1.0, to="bert")},
+        ),
+    ],
+)
+async def test_a_step_that_may_lead_a_nested_run_waits_for_the_plan(
+    profiles: list[WorkerProfile], hedges: dict[str, Hedge] | None
+) -> None:
+    named = {profile.name: profile for profile in (*POOL, CHIEF, *profiles)}
+    nested = ModelConductor(SlowPlanner(plan_text(Workflow((Step("bert", "dig"),)))))
+    events: list[Event] = []
+    run = await ask(
+        SlowPlanner(plan_text()),
+        [Diligent(name) for name in NAMES if named[name].provider != CONDUCTOR_PROVIDER],
+        events,
+        pool=Pool(tuple(named.values())),
+        nested=nested,
+        hedges=hedges,
+    )
+    assert run.status == "answered"
+    assert run.steps[0].started_ms > run.rounds[0].planning[0].finished_ms
+    own = [event for event in events if isinstance(event, RoundPlanned | RunStarted)]
+    assert [type(event) for event in own[:2]] == [RunStarted, RoundPlanned]
+
+
 async def test_a_run_that_is_cancelled_while_it_plans_leaves_nothing_running() -> None:
     workers = [Diligent(name, turns=10_000) for name in NAMES]
     events: list[Event] = []
@@ -210,15 +282,15 @@ async def test_a_run_that_is_cancelled_while_it_plans_leaves_nothing_running() -
     assert len(list(resumed.calls)) == 2 + 1 + 3
 
 
-def random_workflow(chance: random.Random) -> Workflow:
-    steps = (
-        Step(
-            chance.choice(NAMES),
-            f"part {index} " + "x" * chance.randint(1, 60),
-            tuple(i for i in range(index) if chance.random() < 0.5),
-        )
-        for index in range(chance.randint(1, 5))
-    )
+def random_workflow(chance: random.Random, *, conditions: bool = False) -> Workflow:
+    steps = []
+    for index in range(chance.randint(1, 5)):
+        condition = None
+        if conditions and index and chance.random() < 0.2:
+            condition = Condition("failed", (chance.randrange(index),))
+        access = tuple(i for i in range(index) if chance.random() < 0.5)
+        subtask = f"part {index} " + "x" * chance.randint(1, 60)
+        steps.append(Step(chance.choice(NAMES), subtask, access, condition))
     return Workflow(tuple(steps))
 
 
@@ -278,10 +350,14 @@ async def test_a_run_cut_off_anywhere_under_overlap_resumes_to_the_same_answer(s
 
 @pytest.mark.parametrize("seed", range(90))
 async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> None:
-    """Some plans have an invalid tail, some steps fail, and some budgets end early."""
+    """Some plans have conditions, an invalid tail or a second round, some steps fail, and some
+    budgets end early.
+    """
     chance = random.Random(seed)
-    text = plan_text(random_workflow(chance), chance.choice(("lists", "step-by-step")))
-    texts = [text, text]
+    order: Order = chance.choice(("lists", "step-by-step"))
+    plans = [random_workflow(chance, conditions=order == "step-by-step") for _ in range(2)]
+    text, later = (plan_text(workflow, order) for workflow in plans)
+    texts, rounds = [text, text, later, later], chance.choice((1, 1, 2))
     if chance.random() < 0.4:
         texts[0] = text[: chance.randint(1, len(text))] + chance.choice(("", "]", "}]}", " 9"))
     fails = [f"part {index}" for index in range(5) if chance.random() < 0.2]
@@ -289,18 +365,20 @@ async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> Non
     outcomes = []
     for overlap in (False, True):
         workers = [Diligent(name, chance.randint(0, 9), fails) for name in NAMES]
-        run = await ask(SlowPlanner(*texts), workers, overlap=overlap, budget=budget)
+        planner = SlowPlanner(*texts)
+        run = await ask(planner, workers, overlap=overlap, budget=budget, rounds=rounds)
         assert budget.calls is None or run.spent.calls <= budget.calls
         made = sum(worker.calls for worker in workers)
         assert made == len([call for call in run.calls if call.worker != "planner"])
         assert run.spent.calls == len(list(run.calls))
         assert all(step.status == "cancelled" for step in run.cancelled_steps)
-        executed = {step.index for step in run.steps}
-        workflow = run.rounds[0].workflow
-        assert executed == (set(range(len(workflow))) if workflow is not None else set())
+        for round_ in run.rounds:
+            planned = range(len(round_.workflow or ()))
+            assert [step.index for step in round_.steps] == [*planned]
+        workflows = [round_.workflow for round_ in run.rounds]
         assert overlap or not run.cancelled_steps
         steps = [replace(s, started_ms=0, finished_ms=0, attempts=()) for s in run.steps]
-        outcomes.append((run.status, run.answer, run.error, workflow, steps))
+        outcomes.append((run.status, run.answer, run.error, workflows, steps))
     # Which of two concurrent steps gets the last call of a budget is a matter of time.
     assert budget.calls is not None or outcomes[0] == outcomes[1]
 
@@ -371,15 +449,20 @@ class Reluctant(Diligent):
         yield await self.reply(request)
 
 
-async def test_a_run_cancelled_while_it_drops_a_speculation_leaves_nothing_running() -> None:
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_run_cancelled_while_it_drops_a_speculation_leaves_nothing_running(
+    times: int,
+) -> None:
     bert, events = Reluctant("bert"), list[Event]()
     workers = [Diligent("anna", turns=10_000), bert, Diligent("cora")]
     task = asyncio.create_task(ask(SlowPlanner(plan_text()), workers, events, speculate=True))
     await bert.is_stopping.wait()
     for _ in range(200):  # the plan is whole, and the run waits for the call to end
         await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.sleep(0)
+    for _ in range(times):
+        task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
     bert.release.set()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -387,3 +470,81 @@ async def test_a_run_cancelled_while_it_drops_a_speculation_leaves_nothing_runni
     ended = events[-1].run  # type: ignore[union-attr]
     assert {step.worker for step in ended.cancelled_steps} == {"anna", "bert"}
     assert len(list(ended.calls)) == ended.spent.calls == 3
+
+
+class Stubborn(Diligent):
+    """Swallows its cancellation."""
+
+    async def reply(self, request: Request) -> Reply:
+        with suppress(asyncio.CancelledError):
+            return await super().reply(request)
+        return Reply("all the same", usage=USED)
+
+
+async def test_a_worker_that_swallows_its_cancellation_starts_no_further_step() -> None:
+    workers = [Stubborn("anna", turns=10_000), Diligent("bert"), Diligent("cora")]
+    plan = plan_text(Workflow((*THREE.steps, Step("cora", "end"))))
+    broken = plan.replace('"worker": 2, "access": []', '"worker": 9, "access": []')
+    run = await ask(SlowPlanner(broken, plan_text(Workflow((Step("cora", "say"),)))), workers)
+    assert run.status == "answered"
+    assert [worker.calls for worker in workers] == [1, 0, 1]
+    assert [(step.status, step.reply) for step in run.cancelled_steps] == [("cancelled", "")]
+    assert len(list(run.calls)) == run.spent.calls == 4
+
+
+async def test_only_the_first_round_speculates() -> None:
+    later = Workflow((Step("bert", "Say it at length."),))
+    verdicts: list[Replan | Pass] = [Replan("too short"), Pass()]
+    guardrails = (Guardrail("length", lambda _: verdicts.pop(0), stages=("answer",)),)
+    planner = SlowPlanner(plan_text(Workflow((Step("bert", "Say it."),))), plan_text(later))
+    run = await ask(planner, speculate=True, rounds=2, guardrails=guardrails)
+    assert [round_.workflow for round_ in run.rounds[1:]] == [later]
+
+
+LOOK = Tool("look", "looks something up", {"type": "object"})
+
+
+class Caller(Diligent):
+    """Calls a tool of the client once."""
+
+    async def reply(self, request: Request) -> Reply:
+        reply = await super().reply(request)
+        if not request.tools or any(isinstance(p, ToolResult) for p in request.messages[-1].parts):
+            return reply
+        return Reply("", USED, "tool", (ToolCall(self.profile.name, "look", "{}"),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "speculate"), [(THREE, False), (Workflow((Step("bert", "What holds?"),)), True)]
+)
+async def test_a_run_that_began_early_waits_for_the_client_s_tools_and_resumes(
+    plan: Workflow, speculate: bool
+) -> None:
+    pool = Pool(
+        tuple(WorkerProfile(name=name, capabilities=frozenset({"tools"})) for name in NAMES)
+    )
+    options = ResponseOptions(tools=(LOOK,))
+    ended: list[Run] = []
+    for early in (True, False):
+        workers = [Caller(name) for name in NAMES]
+        for worker, profile in zip(workers, pool, strict=True):
+            worker.profile = profile
+        planner = SlowPlanner(plan_text(plan))
+        run = await ask(
+            planner,
+            workers,
+            overlap=early,
+            speculate=early and speculate,
+            pool=pool,
+            response_options=options,
+        )
+        assert run.status == "waiting"
+        began = run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms
+        assert began is early
+        assert [call.name for call in run.waiting_for] == ["look"]
+        results = [ToolResult(call.id, "found") for call in run.waiting_for]
+        conductor = ModelConductor(SlowPlanner())
+        ended.append(await Runner(conductor, workers, pool=pool).resume(run, results=results))
+    early_run, late_run = ended
+    assert (early_run.status, early_run.answer) == ("answered", late_run.answer)
+    assert len(list(early_run.calls)) == len(list(late_run.calls)) == early_run.spent.calls

@@ -368,7 +368,7 @@ class ModelConductor(Conductor):
                 context, "", [f"{self.name} does not plan for long questions"]
             )
         request = self._request(context)
-        if self._speculate and context.early is not None and context.answer is None:
+        if self._speculate and context.early is not None and not context.rounds:
             context.early.speculate(self._sole_worker(context.pool))
         text = ""
         warnings: list[str] = []

@@ -2,9 +2,10 @@
 
 What begins early counts only if the finished plan contains it, before its answering step;
 otherwise all of it is cancelled, and recorded in `Round.cancelled` with its calls. Its events are
-held until the plan is known. A step waits for the whole plan if its worker leads a nested run, may
-call Podium's own tools (their effects cannot be cancelled), or shares this machine with a local
-planner; and so does all if the budget could not pay for a discarded plan.
+held until the plan is known. A step waits for the whole plan if its worker, or one that may take
+over from it, leads a nested run, may call Podium's own tools (their effects cannot be cancelled)
+or shares this machine with a local planner; and so does all if the budget could not pay for a
+discarded plan.
 
 Speculation is a second execution beside it: one worker answers the question itself. A plan of one
 step for that worker takes it over; a plan of more steps cancels it.
@@ -22,7 +23,7 @@ from podium.core.request import Request, user
 from podium.core.run import Round, Run, StepRecord
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine.execution import Execution, RunContext
+from podium.engine.execution import Execution, RunContext, wait_for_end
 from podium.engine.requests import tools_for
 
 NOT_IN_PLAN: Final = "the plan does not contain it"
@@ -78,10 +79,8 @@ class EarlyExecution:
         self._execution.begin(step, held=self._waits_for_plan(step))
 
     def cancel(self, reason: str) -> None:
-        if self._execution is not None:
-            self._void.append((self._execution, reason))
-            self._execution.cancel()
-            self._execution = None
+        execution, self._execution = self._execution, None
+        self._discard(execution, reason)
 
     def speculate(self, worker: str) -> None:
         """Have that worker answer the question meanwhile, if that can be paid twice."""
@@ -92,10 +91,13 @@ class EarlyExecution:
             self._speculation.start()
 
     def _drop_speculation(self) -> None:
-        if self._speculation is not None:
-            self._void.append((self._speculation, NOT_IN_PLAN))
-            self._speculation.cancel()
-            self._speculation = None
+        speculation, self._speculation = self._speculation, None
+        self._discard(speculation, NOT_IN_PLAN)
+
+    def _discard(self, execution: Execution | None, reason: str) -> None:
+        if execution is not None:
+            self._void.append((execution, reason))
+            execution.cancel()
 
     def _take_speculation(self, round_: Round) -> tuple[Round, Execution | None]:
         """Return the speculation as the round's execution if the plan is one step for its worker.
@@ -123,36 +125,50 @@ class EarlyExecution:
         if execution is None:
             round_, execution = self._take_speculation(round_)
         try:
-            cancelled = await self.stop("")
+            await self.stop("")
         except BaseException:
-            if execution is not None:
-                self._void.append((execution, "the run was stopped"))
+            self._discard(execution, "the run was stopped")
             raise
-        return (replace(round_, cancelled=cancelled) if cancelled else round_), execution
+        return replace(round_, cancelled=self.cancelled), execution
 
-    async def stop(self, reason: str) -> tuple[StepRecord, ...]:
-        """Cancel all that does not count, and return its records once it has ended."""
+    async def stop(self, reason: str) -> None:
+        """Cancel all that does not count, and wait for its end."""
         self.cancel(reason)
         self._drop_speculation()
-        records: list[StepRecord] = []
-        for execution, why in self._void:
-            await execution.stop()
-            records += (
-                replace(record, status="cancelled", reply="", error=why, turns=(), thinking=())
-                for record in execution.steps_so_far()
-            )
-        return tuple(records)
+        await wait_for_end([task for execution, _ in self._void for task in execution.tasks])
+
+    @property
+    def cancelled(self) -> tuple[StepRecord, ...]:
+        """The records of what does not count."""
+        return tuple(
+            replace(record, status="cancelled", reply="", error=reason, turns=(), thinking=())
+            for execution, reason in self._void
+            for record in execution.steps_so_far()
+        )
 
     def _waits_for_plan(self, step: Step) -> bool:
         run, context = self._run, self._context
-        profile = context.workers[step.worker].profile
+        if any(map(self._is_bound_to_plan, self._may_answer(step.worker))):
+            return True
+        if self._has_room is not False:
+            profile = context.workers[step.worker].profile
+            request = Request((*run.history, user(run.question), user(step.subtask)))
+            self._has_room = context.ledger.has_room(profile, request, 2 * run.max_steps)
+        return not self._has_room
+
+    def _may_answer(self, worker: str) -> list[str]:
+        """Return the worker, and all that may take over from it."""
+        pool, hedges = self._run.pool, self._context.call_policy.hedges.policies
+        found = [worker]
+        for name in found:
+            others = (pool[name].fallback, hedges[name].to if name in hedges else None)
+            found += [other for other in pool.names if other in others and other not in found]
+        return found
+
+    def _is_bound_to_plan(self, worker: str) -> bool:
+        profile, options = self._context.workers[worker].profile, self._run.response_options
         if profile.provider == CONDUCTOR_PROVIDER:
             return True
         if self._is_local and profile.provider in LOCAL_PROVIDERS:
             return True
-        if tools_for(profile, run.response_options, context.toolbox, is_main=False):
-            return True
-        if self._has_room is not False:
-            request = Request((*run.history, user(run.question), user(step.subtask)))
-            self._has_room = context.ledger.has_room(profile, request, 2 * run.max_steps)
-        return not self._has_room
+        return bool(tools_for(profile, options, self._context.toolbox, is_main=False))

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,7 +63,7 @@ class Execution:
     retried unless `keeps_failures`. Steps missing in `records` at the end wait for tool results.
 
     Of a round without a workflow the plan is still being written: `begin` starts its steps one by
-    one, and `adopt` takes the whole plan, or `stop` ends what has begun.
+    one, and `adopt` takes the whole plan, or `cancel` ends what has begun.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Execution:
         self._held: list[int] = []
         """Steps that do not begin before the plan is whole."""
         self._ready: list[int] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks: list[asyncio.Task[None]] = []
         """Tasks that began before `execute`."""
         self._is_cancelled = False
         self._group: asyncio.TaskGroup | None = None
@@ -183,14 +183,8 @@ class Execution:
         """Cancel what has begun, once: a second time would cut short how it ends."""
         if not self._is_cancelled:
             self._is_cancelled = True
-            for task in self._tasks:
+            for task in self.tasks:
                 task.cancel()
-
-    async def stop(self) -> None:
-        """Cancel what has begun, and wait for its end."""
-        self.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
 
     def start(self) -> None:
         """Start the ready steps before `execute` is called."""
@@ -200,12 +194,12 @@ class Execution:
 
     async def execute(self) -> None:
         """Run every step that is not finished and does not wait."""
-        if len(self._ready) == 1 and not self._tasks and max(map(len, self._followers)) < 2:
+        if len(self._ready) == 1 and not self.tasks and max(map(len, self._followers)) < 2:
             await self._run_from(self._ready)  # a chain needs no other task
-        elif self._ready or self._tasks:
+        elif self._ready or self.tasks:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                for task in self._tasks:
+                for task in self.tasks:
                     group.create_task(_wait_for(task))
                 await self._run_from(self._ready)
 
@@ -213,11 +207,11 @@ class Execution:
         if self._group is not None:
             self._group.create_task(self._run_from([index]))
         else:
-            self._tasks.append(asyncio.create_task(self._run_from([index])))
+            self.tasks.append(asyncio.create_task(self._run_from([index])))
 
     async def _run_from(self, ready: list[int]) -> None:
         """Run the first ready step here and the others in tasks, then what became ready."""
-        while ready:
+        while ready and not self._is_cancelled:  # a worker may swallow its cancellation
             for other in ready[1:]:
                 self._start(other)
             index = ready[0]
@@ -300,6 +294,18 @@ class Execution:
 
 async def _wait_for(task: asyncio.Task[None]) -> None:
     await task
+
+
+async def wait_for_end(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Wait until all have ended, even if the caller is cancelled meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def find_first_answer_step(workflow: Workflow, round_: Round) -> int:

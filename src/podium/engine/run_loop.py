@@ -59,7 +59,7 @@ from podium.core.run import (
 )
 from podium.engine.calls import Calls
 from podium.engine.early import EarlyExecution
-from podium.engine.execution import Execution, RunContext
+from podium.engine.execution import Execution, RunContext, wait_for_end
 from podium.engine.guardrails.admission import Inspector, restorer
 
 PLANNING_PARTS: Final = 2
@@ -231,12 +231,16 @@ class RunLoop:
             if early is not None:
                 round_, self._execution = await early.resolve_plan(round_)
         except BaseException as error:
-            if early is not None:
-                cancelled += await early.stop("there is no plan")
-            attempts = tuple(calls.attempts)
-            self._rounds.append(
-                Round(len(self._rounds), None, planning=attempts, cancelled=cancelled)
-            )
+            try:
+                if early is not None:
+                    await early.stop("there is no plan")
+            finally:
+                if early is not None:
+                    cancelled += early.cancelled
+                attempts = tuple(calls.attempts)
+                self._rounds.append(
+                    Round(len(self._rounds), None, planning=attempts, cancelled=cancelled)
+                )
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
                 raise BudgetExhausted("depth", run.budget.depth) from error
             raise
@@ -250,9 +254,12 @@ class RunLoop:
             await self._persist()
         except BaseException:
             if self._execution is not None:
-                await self._execution.stop()
-                self._rounds[-1] = self._so_far().rounds[-1]
-                self._execution = None
+                self._execution.cancel()
+                try:
+                    await wait_for_end(self._execution.tasks)
+                finally:
+                    self._rounds[-1] = self._so_far().rounds[-1]
+                    self._execution = None
             raise
         return not round_.accepted
 
