@@ -251,10 +251,14 @@ TOO_LARGE: Final = (
 
 
 class _JoinedWrites:
-    """A transport for one response: a head with a length is written with the body that follows."""
+    """A transport for one response: its head is written with what follows it at once.
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    A head with a length waits for its body.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
+        self._loop = loop
         self._head = b""
         self._is_begun = False
 
@@ -268,16 +272,20 @@ class _JoinedWrites:
         elif self._head:
             self._is_begun = True
             self._transport.write(self._head + data)
-        elif b"\r\ncontent-length: " in data:
-            self._head = data
         else:
-            self._transport.write(data)
+            self._head = data
+            if b"\r\ncontent-length: " not in data:
+                self._loop.call_soon(self._flush)
 
     def close(self) -> None:
         """Close the connection after what was held."""
-        if not self._is_begun:
-            self._transport.write(self._head)
+        self._flush()
         self._transport.close()
+
+    def _flush(self) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._transport.write(self._head)
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -330,7 +338,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if cycle.scope["method"] != "HEAD":  # which has no body
-            cycle.transport = _JoinedWrites(self.transport)  # type: ignore[assignment]
+            cycle.transport = _JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def _start_timeout(self) -> None:

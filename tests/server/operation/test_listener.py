@@ -91,25 +91,46 @@ class WriteRecorder(asyncio.Transport):
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
-def test_a_head_with_a_length_is_written_together_with_its_body() -> None:
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def join_writes(transport: WriteRecorder) -> _JoinedWrites:
+    return _JoinedWrites(transport, asyncio.get_running_loop())
+
+
+async def test_a_head_with_a_length_is_written_together_with_its_body() -> None:
     transport = WriteRecorder()
-    joined = _JoinedWrites(transport)
+    joined = await join_writes(transport)
     joined.write(HEAD)
+    await asyncio.sleep(0)
     assert transport.written == []
     joined.write(b"{}")
     assert transport.written == [HEAD + b"{}"]
 
 
-def test_the_head_of_a_stream_is_written_at_once() -> None:
+async def test_the_head_of_a_stream_is_written_with_a_chunk_that_is_there() -> None:
     transport = WriteRecorder()
-    joined = _JoinedWrites(transport)
-    joined.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-    assert len(transport.written) == 1
+    joined = await join_writes(transport)
+    joined.write(CHUNKED)
+    joined.write(b"first")
+    await asyncio.sleep(0)
+    joined.write(b"second")
+    assert transport.written == [CHUNKED + b"first", b"second"]
 
 
-def test_a_head_without_its_body_is_written_before_the_connection_closes() -> None:
+async def test_the_head_of_a_stream_does_not_wait_for_its_first_chunk() -> None:
     transport = WriteRecorder()
-    joined = _JoinedWrites(transport)
+    joined = await join_writes(transport)
+    joined.write(CHUNKED)
+    await asyncio.sleep(0)
+    assert transport.written == [CHUNKED]
+    joined.write(b"first")
+    assert transport.written == [CHUNKED, b"first"]
+
+
+async def test_a_head_without_its_body_is_written_before_the_connection_closes() -> None:
+    transport = WriteRecorder()
+    joined = await join_writes(transport)
     joined.write(HEAD)
     joined.close()
     assert transport.written == [HEAD]
