@@ -49,7 +49,7 @@ def problems_of_lock(name: str, lock: str) -> Iterator[str]:
         requirement, *hashes = re.split(r" (?=--hash=)", entry)
         if not PINNED.fullmatch(requirement):
             yield f"{name}: {requirement!r} is no version of a package; run ./scripts/lock"
-        elif not hashes or not all(HASH.fullmatch(each) for each in hashes):
+        elif not hashes or not all(HASH.fullmatch(item) for item in hashes):
             yield f"{name}: {requirement} has no hash, or one that is none; run ./scripts/lock"
 
 
@@ -75,7 +75,7 @@ def problems_of_installer(name: str, text: str) -> Iterator[str]:
             continue
         if re.search(r"--(extra-)?index-url|--find-links|--trusted-host|git\+|https?://", command):
             yield f"{name}: {command!r} installs from elsewhere"
-        elif "--require-hashes" not in command and not any(each in command for each in ALLOWED):
+        elif "--require-hashes" not in command and not any(item in command for item in ALLOWED):
             yield f"{name}: {command!r} installs without --require-hashes"
 
 
@@ -104,7 +104,7 @@ def look_up(root: Path) -> int:
             (*command, "-r", str(lock)), capture_output=True, text=True, check=False
         )
         output = ended.stdout + ended.stderr
-        if ended.returncode and any(each in output for each in COULD_NOT_LOOK):
+        if ended.returncode and any(item in output for item in COULD_NOT_LOOK):
             say(f"SKIPPED: {lock.name} could not be looked up: {output.strip().splitlines()[-1]}")
             continue
         if unknown := output.count(NOT_LOOKED_UP):

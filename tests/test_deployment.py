@@ -26,7 +26,7 @@ INSTRUCTIONS: Final = [
     if line.strip() and not line.startswith("#")
 ]
 LAST_STAGE: Final = INSTRUCTIONS[
-    max(place for place, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM") :
+    max(where for where, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM") :
 ]
 
 

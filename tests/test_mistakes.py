@@ -127,7 +127,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory with files that hold mistakes, and no key on this machine."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, "utf-8")

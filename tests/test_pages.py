@@ -18,7 +18,7 @@ PLACES = (
     "results/*.md",
     "examples/**/*.md",
 )
-PAGES = sorted(page for place in PLACES for page in ROOT.glob(place))
+PAGES = sorted(page for where in PLACES for page in ROOT.glob(where))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

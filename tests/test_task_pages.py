@@ -75,7 +75,7 @@ def blocks(page: str) -> list[Block]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with what a clone has, without any key."""
     for name in ("pools", "examples", "recipes", "results"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -87,7 +87,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def address(place: Path) -> Iterator[str]:
+def address(where: Path) -> Iterator[str]:
     """The address of a server with keys over the scripted pool."""
     command = "serve --keys --pool scripted --port 0"
     process = subprocess.Popen(
@@ -169,22 +169,22 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("page", ["evaluate", "train"])
-def test_every_command_of_a_page_runs_without_any_extra(page: str, place: Path, bare: None) -> None:
+def test_every_command_of_a_page_runs_without_any_extra(page: str, where: Path, bare: None) -> None:
     assert run_page(page) >= 3
 
 
 @pytest.mark.parametrize("page", ["start", "evaluate", "train", "troubleshoot"])
-def test_every_command_of_a_page_that_can_run_offline_runs(page: str, place: Path) -> None:
+def test_every_command_of_a_page_that_can_run_offline_runs(page: str, where: Path) -> None:
     assert run_page(page) >= 3
 
 
-def test_every_command_of_connect_models_that_can_run_offline_runs(place: Path) -> None:
+def test_every_command_of_connect_models_that_can_run_offline_runs(where: Path) -> None:
     for block in blocks("connect-models"):
         if block.language == "console" and block.not_run is None:
             run_session(block.text)
 
 
-def test_every_command_of_serve_a_team_runs_against_a_server(place: Path, address: str) -> None:
+def test_every_command_of_serve_a_team_runs_against_a_server(where: Path, address: str) -> None:
     ran = 0
     for block in blocks("serve-a-team"):
         if block.language == "console" and block.not_run is None:
@@ -194,7 +194,7 @@ def test_every_command_of_serve_a_team_runs_against_a_server(place: Path, addres
 
 
 def test_the_client_of_serve_a_team_gets_an_answer(
-    place: Path, address: str, capsys: pytest.CaptureFixture[str]
+    where: Path, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("openai")
     (program,) = (block.text for block in blocks("serve-a-team") if block.language == "python")
@@ -213,10 +213,10 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("page", "table"), TABLES)
-def test_every_configuration_on_the_pages_loads(page: str, table: str, place: Path) -> None:
+def test_every_configuration_on_the_pages_loads(page: str, table: str, where: Path) -> None:
     worker = '\n[[worker]]\nname = "one"\nprovider = "scripted"\n'
     text = table if "[[worker]]" in table else table + worker
-    file = place / "podium.toml"
+    file = where / "podium.toml"
     file.write_text(text, "utf-8")
     assert len(load(file).workers) == text.count("[[worker]]")
 

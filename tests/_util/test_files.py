@@ -69,11 +69,11 @@ def test_podium_home_is_advised_only_for_what_it_moves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, below: str
 ) -> None:
     monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "home"))
-    place = tmp_path / "home" / below
+    where = tmp_path / "home" / below
     said = "3,000 bytes are needed there; free some, or {} a directory on a larger disk"
-    assert str(no_space_error(place, 3000)).endswith(said.format("set PODIUM_HOME to"))
+    assert str(no_space_error(where, 3000)).endswith(said.format("set PODIUM_HOME to"))
     assert str(no_space_error(tmp_path / "elsewhere", 3000)).endswith(said.format("name"))
-    assert str(no_space_error(place, 3000, option="--output")).endswith(
+    assert str(no_space_error(where, 3000, option="--output")).endswith(
         said.format("set --output to")
     )
 

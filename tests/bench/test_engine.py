@@ -48,7 +48,7 @@ class InstallsFake:
         self._source = source
 
     def __call__(self, peer: Peer) -> tuple[Command, ...]:
-        place = (
+        where = (
             "import json, pathlib, sysconfig\n"
             f"for name, text in json.loads({json.dumps(json.dumps(self._files()))}).items():\n"
             "    path = pathlib.Path(sysconfig.get_path('purelib'), name)\n"
@@ -57,7 +57,7 @@ class InstallsFake:
         )
         return (
             (sys.executable, "-m", "venv", "--without-pip", str(peer.directory)),
-            (str(peer.program), "-I", "-c", place),
+            (str(peer.program), "-I", "-c", where),
         )
 
     def _files(self) -> dict[str, str]:

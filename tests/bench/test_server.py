@@ -57,13 +57,13 @@ def install_fake(peer: Peer) -> tuple[Command, ...]:
     """Install a package of that name; there is no gateway for Node.js."""
     if peer is not LITELLM:
         return ((sys.executable, "-c", "raise SystemExit('no index answers')"),)
-    place = (
+    where = (
         "import pathlib, sysconfig; "
         f"pathlib.Path(sysconfig.get_path('purelib'), 'litellm.py').write_text({FAKE_LITELLM!r})"
     )
     return (
         (sys.executable, "-m", "venv", "--without-pip", str(peer.directory)),
-        (str(peer.program), "-I", "-c", place),
+        (str(peer.program), "-I", "-c", where),
     )
 
 

@@ -49,7 +49,7 @@ def test_a_word_on_the_run_of_a_key_is_on_record(podium: Podium, asked: str) -> 
         nothing_left = podium("runs", "feedback", run_id, "--withdraw")
         assert nothing_left.code == 2  # and what was not done is not on record
     entries = podium("audit", "list", "--json").json
-    assert [(each["action"], each["subject"], each["details"]) for each in entries] == [
+    assert [(item["action"], item["subject"], item["details"]) for item in entries] == [
         ("feedback withdrawn", kept_run().id, {"owner": "key_ada"}),
         ("feedback given", kept_run().id, {"owner": "key_ada"}),
     ]

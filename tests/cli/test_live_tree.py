@@ -160,7 +160,7 @@ def test_the_id_at_the_end_is_whole_however_narrow_the_terminal(events: list[Eve
 
 def test_the_answer_is_seen_as_it_comes_in(events: list[Event]) -> None:
     canvas = Canvas()
-    last = max(place for place, event in enumerate(events) if isinstance(event, StepDelta))
+    last = max(where for where, event in enumerate(events) if isinstance(event, StepDelta))
     for event in events[: last + 1]:
         canvas.tree.show(event)
     picture = canvas.picture()
@@ -170,7 +170,7 @@ def test_the_answer_is_seen_as_it_comes_in(events: list[Event]) -> None:
 
 def test_words_of_a_call_that_failed_stand(events: list[Event]) -> None:
     canvas = Canvas()
-    last = max(place for place, event in enumerate(events) if isinstance(event, StepDelta))
+    last = max(where for where, event in enumerate(events) if isinstance(event, StepDelta))
     spoken = events[last]
     assert isinstance(spoken, StepDelta)
     for event in events[: last + 1]:

@@ -28,8 +28,8 @@ from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
 from podium.store import RunStore
 from podium.workers import ScriptedWorker
+from support.harness import Actor
 from support.scripted_router import ScriptedRouter
-from support.stage import Actor
 
 POOL = """
 [conductor]

@@ -43,40 +43,40 @@ def run_of(record: StepRecord) -> Run:
     )
 
 
-def told(run: Run, *, prompts: bool = False) -> list[str]:
+def lines_of(run: Run, *, prompts: bool = False) -> list[str]:
     return list(run_lines(run, prompts=prompts))
 
 
 def test_a_failed_attempt_is_reported_with_its_reason() -> None:
-    lines = told(run_of(RECORD))
+    lines = lines_of(run_of(RECORD))
     assert "  attempt 1 by near: failed, busy; tokens unknown, cost unknown, 1.0 s" in lines
     assert "  attempt 2 by near: 5 tokens, $0.50, 2.0 s" in lines
 
 
 def test_the_same_reason_is_reported_once() -> None:
-    lines = told(run_of(replace(RECORD, attempts=(FAILED, FAILED, DONE))))
+    lines = lines_of(run_of(replace(RECORD, attempts=(FAILED, FAILED, DONE))))
     assert "  attempt 2 by near: failed, as before; tokens unknown, cost unknown, 1.0 s" in lines
     assert "  attempt 3 by near: 5 tokens, $0.50, 2.0 s" in lines
 
 
 def test_attempts_that_say_no_more_than_their_step_are_left_out() -> None:
-    lines = told(run_of(replace(RECORD, attempts=(DONE,))))
+    lines = lines_of(run_of(replace(RECORD, attempts=(DONE,))))
     assert not any("attempt" in line for line in lines)
 
 
 def test_prompts_are_reported_word_for_word_when_asked_for() -> None:
     shown = ["    Question: q?", "", "    Your subtask: Say it"]
-    lines = told(run_of(RECORD), prompts=True)
-    place = lines.index("  prompt:")
-    assert lines[place + 1 : place + 6] == [*shown, "  reply:", "    said it"]
+    lines = lines_of(run_of(RECORD), prompts=True)
+    where = lines.index("  prompt:")
+    assert lines[where + 1 : where + 6] == [*shown, "  reply:", "    said it"]
     assert "    model_id = [0]" in lines
-    assert not any("Your subtask" in line for line in told(run_of(RECORD)))
+    assert not any("Your subtask" in line for line in lines_of(run_of(RECORD)))
 
 
 def test_a_nested_run_is_reported_inside_its_step() -> None:
     inner = replace(run_of(RECORD), id="run_2", question="a part", depth=1)
     outer = run_of(replace(RECORD, attempts=(), nested=(inner,)))
-    lines = told(outer, prompts=True)
+    lines = lines_of(outer, prompts=True)
     assert "    question: a part" in lines
     assert "    step 0 near: done, tokens unknown, cost unknown, 3.0 s" in lines
     assert "        Your subtask: Say it" in lines
@@ -104,8 +104,8 @@ def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> N
     )
     lines = list(run_lines(run, prompts=False))
     assert lines[2] == "guardrail privacy redacted the question: 1 × e-mail"
-    told = "guardrail grounding blocked the answer: made up (verifier near: 5 tokens)"
-    assert f"  {told}" in lines
+    lines_of = "guardrail grounding blocked the answer: made up (verifier near: 5 tokens)"
+    assert f"  {lines_of}" in lines
     document = run_document(run)
     assert (document["guardrails"], document["blocked_by"]) == (
         ["privacy", "grounding"],

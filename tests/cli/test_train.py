@@ -126,10 +126,10 @@ def test_a_training_that_died_before_its_first_checkpoint_restarts(
 @pytest.mark.parametrize(
     ("break_it", "said"),
     [
-        (lambda place: (place / "pool.toml").unlink(), "pool.file: there is no "),
-        (lambda place: (place / "tasks.jsonl").write_text('{"question": "q"}'), "line 1: the gra"),
-        (lambda place: (place / "out").write_text(""), "out is a file"),
-        (lambda place: (place / "recipe.toml").write_text(SMALL + "sede = 1"), "did you mean 'se"),
+        (lambda where: (where / "pool.toml").unlink(), "pool.file: there is no "),
+        (lambda where: (where / "tasks.jsonl").write_text('{"question": "q"}'), "line 1: the gra"),
+        (lambda where: (where / "out").write_text(""), "out is a file"),
+        (lambda where: (where / "recipe.toml").write_text(SMALL + "sede = 1"), "did you mean 'se"),
     ],
     ids=["no pool", "no answer", "no directory", "unknown key"],
 )

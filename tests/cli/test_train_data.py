@@ -89,7 +89,7 @@ def test_an_evaluation_gives_a_router_what_each_worker_earned(
     evidence = read_log([Path("log.jsonl")]).reward_table(costs={"solver": 0.2, "guesser": 0.1})
     assert evidence.questions == ("How many?",)
     assert {known.name for known in evidence.workers} == {"solver", "guesser"}
-    assert {(each["worker"], each["reward"], each["source"]) for each in lines("log.jsonl")} == {
+    assert {(item["worker"], item["reward"], item["source"]) for item in lines("log.jsonl")} == {
         ("solver", 1.0, "evaluation:measured/single:solver"),
         ("guesser", 0.0, "evaluation:measured/single:guesser"),
     }
@@ -124,7 +124,7 @@ def test_perfect_workers_teach_a_router_nothing_for_no_pool_has_them(podium: Pod
 def test_a_correction_becomes_a_task(podium: Podium, judged: str) -> None:
     podium("runs", "feedback", judged, "0", "--answer", "43")
     podium("train", "data", "--from-runs", "--tasks", "tasks.jsonl")
-    assert [(each["answer"], each["grader"]) for each in lines("tasks.jsonl")] == [
+    assert [(item["answer"], item["grader"]) for item in lines("tasks.jsonl")] == [
         ("43", "contains")
     ]
 
@@ -134,7 +134,7 @@ def test_a_line_is_a_line_whatever_is_asked(podium: Podium, make_pool: MakePool)
     run = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", question).json["run_id"]
     podium("runs", "feedback", run, "1")
     podium("train", "data", "--from-runs", "-o", "log.jsonl")
-    assert [each["question"] for each in lines("log.jsonl")] == [question]
+    assert [item["question"] for item in lines("log.jsonl")] == [question]
 
 
 def test_where_nothing_was_judged_nothing_is_written_and_it_says_what_to_do(

@@ -20,7 +20,7 @@ from benchmarks.processes import free_port
 from cli.support import REPOSITORY, Podium
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.training_log import last_checkpoint
-from support.once import made_once
+from support.shared_directory import made_once
 from support.trainings import LESSONS, REWARD, adapter_bytes, base, metrics, tiny_recipe
 
 pytest.importorskip("torch")
@@ -126,7 +126,7 @@ class Together:
         base = read_recipe(self.directory / name / "recipe.toml").model.base
         return tiny_recipe(text, Path(base), self.directory / name, *settings)
 
-    def told(self, name: str) -> list[dict[str, Any]]:
+    def entries(self, name: str) -> list[dict[str, Any]]:
         files = [self.directory / f"{name}-{process}.json" for process in (0, 1)]
         return [json.loads(file.read_text("utf-8")) for file in files]
 
@@ -134,7 +134,7 @@ class Together:
 @pytest.fixture(scope="module")
 def together(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Together:
     """Three trainings, by two processes that accelerate started as if on two machines."""
-    return Together(made_once(tmp_path_factory, "together", lambda place: train(place, base)))
+    return Together(made_once(tmp_path_factory, "together", lambda location: train(location, base)))
 
 
 def train(directory: Path, base: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_file_for_one_machine_is_that_for_two_without_the_way_between_them()
 def test_both_processes_reach_the_same_weights_and_one_of_them_writes(
     together: Together, name: str
 ) -> None:
-    first, second = together.told(name)
+    first, second = together.entries(name)
     assert first["code"] == second["code"] == 0
     assert first["weights"] == second["weights"]
     recipe = together.recipe(name)
@@ -224,7 +224,7 @@ def test_two_processes_learn_from_the_same_examples_as_one_would(
 
 
 def test_questions_are_divided_between_processes_without_loss(together: Together) -> None:
-    first, second = together.told("questions")
+    first, second = together.entries("questions")
     assert first["numbers"] == [[0, 0, 0, 0], [2, 2, 2, 2]]
     assert second["numbers"] == [[1, 1, 1, 1], [3, 3, 3, 3]]
     lines = metrics(together.recipe("questions"))
@@ -233,7 +233,7 @@ def test_questions_are_divided_between_processes_without_loss(together: Together
 
 
 def test_processes_that_share_a_question_write_different_plans_for_it(together: Together) -> None:
-    first, second = together.told("a-question")
+    first, second = together.entries("a-question")
     assert first["numbers"] == second["numbers"] == [[0, 0], [1, 1]]
     assert first["tokens"] != second["tokens"]
     lines = metrics(together.recipe("a-question"))

@@ -46,7 +46,7 @@ SOON = 20.0
 JOIN = Workflow((Step("a", "one view"), Step("b", "another"), Step("a", "both", (0, 1))))
 
 
-class Held(Worker):
+class HeldWorker(Worker):
     """Says that it was asked, and then never answers."""
 
     def __init__(self, name: str = "a") -> None:
@@ -377,7 +377,7 @@ async def test_a_store_that_fails_costs_a_warning_and_not_the_answer(
 
 
 async def test_closing_stops_the_runs_that_are_going_on_and_keeps_them(store: RunStore) -> None:
-    held = Held()
+    held = HeldWorker()
     podium = AsyncPodium([held], FixedConductor(ALONE), store=store)
     asking = asyncio.create_task(podium.ask("why?"))
     await asyncio.wait_for(held.asked.wait(), SOON)
@@ -389,7 +389,7 @@ async def test_closing_stops_the_runs_that_are_going_on_and_keeps_them(store: Ru
 
 
 async def test_a_caller_that_is_cancelled_while_podium_closes_stays_cancelled() -> None:
-    held = Held()
+    held = HeldWorker()
     podium = AsyncPodium([held], FixedConductor(ALONE))
     asking = asyncio.create_task(podium.ask("why?"))
     await asyncio.wait_for(held.asked.wait(), SOON)
@@ -400,7 +400,7 @@ async def test_a_caller_that_is_cancelled_while_podium_closes_stays_cancelled() 
 
 
 async def test_a_stream_that_was_left_standing_does_not_outlive_podium(store: RunStore) -> None:
-    podium = AsyncPodium([Held()], FixedConductor(ALONE), store=store)
+    podium = AsyncPodium([HeldWorker()], FixedConductor(ALONE), store=store)
     stream = podium.stream("why?")
     await anext(stream)
     await podium.close()
@@ -498,7 +498,7 @@ async def test_a_stream_reaches_a_second_listener_and_survives_its_failure() -> 
 
 @pytest.mark.parametrize("name", ["d", ""])
 async def test_excluding_what_is_not_there_is_refused(name: str) -> None:
-    async with AsyncPodium([*workers(), Held("c")], FixedConductor(JOIN)) as podium:
+    async with AsyncPodium([*workers(), HeldWorker("c")], FixedConductor(JOIN)) as podium:
         with pytest.raises(ConfigError, match="cannot exclude .*there is a, b, c, scripted"):
             await podium.ask("why?", exclude=frozenset({name}))
 

@@ -34,7 +34,7 @@ JOIN = Workflow((Step("a", "one view"), Step("b", "another"), Step("a", "both", 
 ALONE = FixedConductor(Workflow((Step("a", "x"),)))
 
 
-class Held(Worker):
+class HeldWorker(Worker):
     """Says that it was asked, and then never answers."""
 
     def __init__(self, on_asked: Callable[[], None] = lambda: None) -> None:
@@ -138,7 +138,7 @@ def test_a_closed_podium_refuses_everything_but_to_be_closed_again(podium: Podiu
 
 
 def test_closing_ends_the_wait_of_another_thread_and_keeps_its_run(tmp_path: Path) -> None:
-    held = Held()
+    held = HeldWorker()
     podium = Podium([held], ALONE, store=tmp_path / "runs.db")
     asking = begin(lambda: podium.ask("why?"))
     assert held.asked.wait(PATIENCE)
@@ -149,7 +149,7 @@ def test_closing_ends_the_wait_of_another_thread_and_keeps_its_run(tmp_path: Pat
 
 
 def test_closing_ends_the_stream_of_another_thread(tmp_path: Path) -> None:
-    held = Held()
+    held = HeldWorker()
     podium = Podium([held], ALONE, store=tmp_path / "runs.db")
     watching = begin(lambda: list(podium.stream("why?")))
     assert held.asked.wait(PATIENCE)
@@ -162,7 +162,7 @@ def test_closing_ends_the_stream_of_another_thread(tmp_path: Path) -> None:
 
 
 def test_leaving_a_stream_early_stops_its_run_and_keeps_it(tmp_path: Path) -> None:
-    with Podium([Held()], ALONE, store=tmp_path / "runs.db") as podium:
+    with Podium([HeldWorker()], ALONE, store=tmp_path / "runs.db") as podium:
         for event in podium.stream("why?"):
             assert isinstance(event, RunStarted)
             break
@@ -170,7 +170,7 @@ def test_leaving_a_stream_early_stops_its_run_and_keeps_it(tmp_path: Path) -> No
 
 
 def test_a_stream_that_was_left_standing_is_stopped_by_closing(tmp_path: Path) -> None:
-    with Podium([Held()], ALONE, store=tmp_path / "runs.db") as podium:
+    with Podium([HeldWorker()], ALONE, store=tmp_path / "runs.db") as podium:
         stream = podium.stream("why?")
         next(stream)
     assert last_run(tmp_path / "runs.db").status == "interrupted"
@@ -189,7 +189,7 @@ def ctrl_c_is_heard() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_stops_the_run_and_keeps_it_as_interrupted(tmp_path: Path, streamed: bool) -> None:
     this = threading.get_ident()
-    held = Held(lambda: signal.pthread_kill(this, signal.SIGINT))
+    held = HeldWorker(lambda: signal.pthread_kill(this, signal.SIGINT))
     with Podium([held], ALONE, store=tmp_path / "runs.db") as podium:
         with pytest.raises(KeyboardInterrupt):
             list(podium.stream("why?")) if streamed else podium.ask("why?")

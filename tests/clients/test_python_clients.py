@@ -15,7 +15,7 @@ from clients import environments
 from clients.cases import CLIENTS, Case, Client, cases
 from clients.harness import command_for, run_client
 from clients.verdict import problems
-from support.once import made_once
+from support.shared_directory import made_once
 
 
 def python_cases() -> Iterator[Any]:

@@ -85,7 +85,7 @@ def _lost_fields(control: Mapping[str, Any], found: Mapping[str, Any]) -> Iterat
 
 def _lost_context(expected: list[dict[str, Any]], sent: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what the steps' requests lack of the client's conversation, or have beyond it."""
-    systems = {each["system"] for each in expected}
+    systems = {item["system"] for item in expected}
     for request in sent:
         if not any(system in request["system"] for system in systems):
             yield f"a step was sent the system prompt {request['system']!r}"
@@ -96,7 +96,7 @@ def _lost_context(expected: list[dict[str, Any]], sent: list[dict[str, Any]]) ->
         lost = [line for line in text.splitlines() if line not in seen] if role == "user" else []
         if lost:
             yield f"the last step was not sent {lost!r}"
-    results = {text for each in expected for role, text, _ in each["turns"] if role == "tool"}
+    results = {text for item in expected for role, text, _ in item["turns"] if role == "tool"}
     for request in sent:
         for role, text, _ in request["turns"]:
             if role == "tool" and text not in results:

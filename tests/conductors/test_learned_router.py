@@ -74,8 +74,8 @@ async def test_only_workers_that_can_take_the_question_are_chosen_among(nobody: 
     router = ScriptedRouter(SCORES)
     long = replace(QUESTION, question="long " * 2000)
     seen = replace(QUESTION, images=(Image("image/png", data="aGk="),))
-    leading = conductor(router, confidence=0.1)
-    chosen = [await leading.plan(context, nobody) for context in (long, seen)]
+    lead_conductor = conductor(router, confidence=0.1)
+    chosen = [await lead_conductor.plan(context, nobody) for context in (long, seen)]
     assert [names for _, names, _ in router.asked] == [("strong", "seeing"), ("seeing",)]
     assert [plan.routed.worker for plan in chosen if plan.routed] == ["strong", "seeing"]
 
@@ -104,10 +104,10 @@ async def test_a_lower_quality_bias_never_escalates_what_a_higher_one_does_not(
     nobody: Caller,
 ) -> None:
     for confidence, escalated in ((0.8, [False] * 4), (0.95, [False, True, True, True])):
-        leading = conductor(ScriptedRouter(SCORES), confidence)
+        lead_conductor = conductor(ScriptedRouter(SCORES), confidence)
         found = []
         for quality_bias in (0.0, 0.2, 0.5, 1.0):
-            plan = await leading.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
+            plan = await lead_conductor.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
             assert plan.routed is not None
             found.append(plan.routed.escalated)
         assert found == escalated
@@ -128,8 +128,8 @@ async def test_a_lower_quality_bias_never_escalates_what_a_higher_one_does_not(
 async def test_the_preferred_worker_is_asked_only_where_the_router_is_confident(
     nobody: Caller, quality_bias: float, confidence: float, chosen: str
 ) -> None:
-    leading = conductor(ScriptedRouter(SCORES), confidence)
-    plan = await leading.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
+    lead_conductor = conductor(ScriptedRouter(SCORES), confidence)
+    plan = await lead_conductor.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
     assert plan.workflow == Workflow((Step(chosen, "Why?"),))
 
 
@@ -145,11 +145,11 @@ async def test_an_answer_of_the_routers_choice_is_accepted(nobody: Caller) -> No
 
 async def test_the_conductor_decides_on_what_was_passed_on_to_it(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
-    leading = conductor(router, confidence=0.95)
-    first = await leading.plan(QUESTION, nobody)
+    lead_conductor = conductor(router, confidence=0.95)
+    first = await lead_conductor.plan(QUESTION, nobody)
     assert first.workflow is not None
     round_ = replace(answered(first.workflow), routed=first.routed)
-    second = await leading.plan(replace(QUESTION, rounds=(round_,)), nobody)
+    second = await lead_conductor.plan(replace(QUESTION, rounds=(round_,)), nobody)
     assert second.workflow == PLANNED
     assert len(router.asked) == 1
 
@@ -193,10 +193,10 @@ async def test_decisions_are_made_off_the_event_loop(nobody: Caller) -> None:
 def test_the_configured_conductor_decides_planner_and_prompts() -> None:
     planner = ScriptedWorker("planner", "")
     model = ModelConductor(planner)
-    leading = LearnedRouterConductor(TierRouter(ScriptedRouter(SCORES)), model)
-    assert leading.worker is planner
-    assert leading.prompt_hash == model.prompt_hash
-    assert leading.name == "mini(model(planner))"
+    lead_conductor = LearnedRouterConductor(TierRouter(ScriptedRouter(SCORES)), model)
+    assert lead_conductor.worker is planner
+    assert lead_conductor.prompt_hash == model.prompt_hash
+    assert lead_conductor.name == "mini(model(planner))"
     plain = LearnedRouterConductor(TierRouter(ScriptedRouter(SCORES)), Planner())
     assert (plain.worker, plain.prompt_hash) == (None, "")
 

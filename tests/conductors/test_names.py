@@ -47,8 +47,8 @@ def led_by(conductor: str) -> Run:
 def test_the_conductor_of_a_tier_has_the_documented_name(
     tier: Tier, mini: TierRouter | None
 ) -> None:
-    leading = conductor_for_tier(tier, ModelConductor(ScriptedWorker("a(b)", "it")), mini)
-    assert leading.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
+    lead_conductor = conductor_for_tier(tier, ModelConductor(ScriptedWorker("a(b)", "it")), mini)
+    assert lead_conductor.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
 
 
 def test_a_conductor_that_asks_no_model_leads_the_tier_podium_itself() -> None:

@@ -67,7 +67,7 @@ def test_without_tables_there_are_no_servers(write: Write) -> None:
 
 def test_a_program_with_a_slash_is_counted_from_the_file(write: Write, tmp_path: Path) -> None:
     found = settings(write, '[mcp.a]\ncommand = "./serve"\n[mcp.b]\ncommand = "serve"')
-    assert [each.command for each in found.mcp] == [str(tmp_path / "serve"), "serve"]
+    assert [item.command for item in found.mcp] == [str(tmp_path / "serve"), "serve"]
 
 
 def test_servers_come_along_where_the_pool_is_another_files(write: Write) -> None:

@@ -97,9 +97,9 @@ async def test_without_a_file_the_workers_come_from_the_environment(tmp_path: Pa
 async def test_one_key_is_enough_to_conduct(tmp_path: Path, variable: str, planner: str) -> None:
     settings = await current(tmp_path, **{variable: "key"})
     assert settings.conductor.worker is settings[planner]
-    for each in settings.workers:
-        assert each.endpoint({variable: "key"}).api_key == "key"
-        assert each.profile.price is not None
+    for item in settings.workers:
+        assert item.endpoint({variable: "key"}).api_key == "key"
+        assert item.profile.price is not None
 
 
 async def test_a_file_without_workers_keeps_its_other_tables(write: Write, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from podium.core.worker import Caller
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.stage import Actor
+from support.harness import Actor
 
 
 class Chaos(Conductor):

@@ -56,7 +56,7 @@ class Replicas:
             base_url=f"http://127.0.0.1:{port}/v1", api_key=self.key, max_retries=0
         )
 
-    def told(self, port: int, path: str) -> httpx.Response:
+    def fetch(self, port: int, path: str) -> httpx.Response:
         headers = {"authorization": f"Bearer {self.key}"}
         return httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, trust_env=False)
 
@@ -153,7 +153,7 @@ def test_two_replicas_serve_by_turns_and_one_continues_when_the_other_is_killed(
             stream=True,
         )
         assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == "Forty-two."
-        seen = [replicas.told(port, "/v1/runs?limit=50").json() for port in replicas.ports]
+        seen = [replicas.fetch(port, "/v1/runs?limit=50").json() for port in replicas.ports]
         assert len(seen[0]["data"]) == 7
         assert [run["run_id"] for run in seen[0]["data"]] == [
             run["run_id"] for run in seen[1]["data"]
@@ -215,7 +215,7 @@ def test_in_a_clone_it_starts_the_clones_own_podium_unless_there_is_another(tmp_
     for called in (start, tmp_path / "link"):
         ended = said_by(called)
         assert ended.returncode == 0, ended.stderr
-        assert sorted(ended.stdout.splitlines()) == [f"clone: {each}" for each in arguments]
+        assert sorted(ended.stdout.splitlines()) == [f"clone: {item}" for item in arguments]
     installed = program(tmp_path / "bin" / "podium", "installed")
     with_one = {"PATH": f"{installed.parent}:/usr/bin:/bin"}
     assert {line.split(":")[0] for line in said_by(start, **with_one).stdout.splitlines()} == {

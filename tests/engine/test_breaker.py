@@ -26,7 +26,7 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Calls, RetryPolicy
 from podium.engine.breakers import Breakers
 from podium.engine.runner import Runner
-from support.stage import Actor
+from support.harness import Actor
 
 ASK = Request((user("hello"),))
 POLICY = BreakerPolicy(failures=3, failure_rate=0.5, window=10, cooldown_seconds=5.0)
@@ -58,7 +58,7 @@ def fail(some: Breakers, times: int = 1, error: WorkerError | None = None) -> No
         some.failed("w", error or Unavailable("down"), is_probe=False)
 
 
-def switchboard(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
+def make_policy(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
     time = Time()
     policy = retry or RetryPolicy(attempts=1)
     call_policy = CallPolicy(policy, POLICY, clock=time, sleep=time.sleep)
@@ -224,7 +224,7 @@ def test_every_opening_is_reported() -> None:
 
 
 async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_nothing() -> None:
-    call_policy, time = switchboard()
+    call_policy, time = make_policy()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(3):
         assert await outcome(call_policy, worker) == "Unavailable"
@@ -242,7 +242,7 @@ async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_
 
 
 async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_answers() -> None:
-    call_policy, time = switchboard()
+    call_policy, time = make_policy()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(4):
         await outcome(call_policy, worker)
@@ -253,7 +253,7 @@ async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_a
 
 
 async def test_of_many_calls_at_once_one_tries() -> None:
-    call_policy, time = switchboard()
+    call_policy, time = make_policy()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(3):
         await outcome(call_policy, worker)
@@ -264,7 +264,7 @@ async def test_of_many_calls_at_once_one_tries() -> None:
 
 
 async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_nothing() -> None:
-    call_policy, _ = switchboard()
+    call_policy, _ = make_policy()
     worker = Actor("w", lambda request: Unavailable("down"), limits=Limits(concurrency=1))
     ledger = Ledger(Budget(tokens=1_000_000))
 
@@ -282,7 +282,7 @@ async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_no
 
 
 async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
-    call_policy, time = switchboard()
+    call_policy, time = make_policy()
     limits = Limits(requests_per_minute=3)
     worker = Actor("w", lambda request: Unavailable("down"), limits=limits)
     for _ in range(3):
@@ -292,7 +292,7 @@ async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
 
 
 async def test_with_a_fallback_an_open_circuit_is_not_waited_for() -> None:
-    call_policy, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
+    call_policy, time = make_policy(RetryPolicy(attempts=9, jitter=lambda: 1.0))
     worker = Actor("w", lambda request: Unavailable("down"))
     assert await outcome(call_policy, worker, can_fall_back=lambda: True) == "Unavailable"
     assert len(worker.asked) == 3, "the third failure opened it"
@@ -305,7 +305,7 @@ async def test_with_a_fallback_an_open_circuit_is_not_waited_for() -> None:
 
 
 async def test_without_a_fallback_the_call_waits_for_the_circuit() -> None:
-    call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    call_policy, time = make_policy(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     ends = [Unavailable("down")] * 3
     worker = Actor("w", lambda request: ends.pop() if ends else "well again")
     assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "well again"
@@ -313,7 +313,7 @@ async def test_without_a_fallback_the_call_waits_for_the_circuit() -> None:
 
 
 async def test_a_server_does_not_wait_for_the_circuit() -> None:
-    call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    call_policy, time = make_policy(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     call_policy.waits_for_circuits = False
     worker = Actor("w", lambda request: Unavailable("down"))
     assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "Unavailable"
@@ -341,7 +341,7 @@ async def test_without_a_policy_there_are_no_breakers() -> None:
 
 
 async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> None:
-    call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    call_policy, time = make_policy(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     broken = Actor("broken", lambda request: Unavailable("down"), fallback="other")
     other = Actor("other", lambda request: "from the other")
     workflow = Workflow((Step("broken", "do it"),))

@@ -14,7 +14,7 @@ from podium.core.pool import Limits
 from podium.core.request import NO_USAGE, Reply, Request, Usage, user
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Access, Step, Workflow
-from support.stage import Actor, Stage
+from support.harness import Actor, EngineHarness
 
 
 def workflow(*access: Access, worker: str = "a") -> Workflow:
@@ -36,7 +36,7 @@ async def until(condition: object) -> None:
 
 
 async def test_a_step_starts_when_its_inputs_are_done_and_not_before() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     slow, fast, joiner = Actor("slow"), Actor("fast"), Actor("joiner")
     slow.gate = asyncio.Event()
     plan = Workflow(
@@ -53,7 +53,9 @@ async def test_a_step_starts_when_its_inputs_are_done_and_not_before() -> None:
 async def test_independent_steps_run_at_once() -> None:
     actor = Actor("a")
     actor.gate = asyncio.Event()
-    task = asyncio.create_task(Stage().prepare(workflow((), (), (), "all"), actor).execute())
+    task = asyncio.create_task(
+        EngineHarness().prepare(workflow((), (), (), "all"), actor).execute()
+    )
     await until(lambda: actor.in_flight == 3)
     actor.gate.set()
     await task
@@ -64,7 +66,7 @@ async def test_a_workers_concurrency_limit_holds_within_a_workflow() -> None:
     actor = Actor("a", limits=Limits(concurrency=2))
     actor.gate = asyncio.Event()
     plan = workflow((), (), (), (), "all")
-    task = asyncio.create_task(Stage().prepare(plan, actor).execute())
+    task = asyncio.create_task(EngineHarness().prepare(plan, actor).execute())
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
     await task
@@ -73,7 +75,7 @@ async def test_a_workers_concurrency_limit_holds_within_a_workflow() -> None:
 
 async def test_a_step_sees_the_pairs_its_access_names_and_no_others() -> None:
     actor = Actor("a", lambda request: f"reply to <{request.messages[-1].text[-9:]}>")
-    await Stage().carry_out(workflow((), (), (1,)), actor)
+    await EngineHarness().carry_out(workflow((), (), (1,)), actor)
     seen = actor.asked[2]
     assert "reply to <subtask 1>" in seen
     assert "reply to <subtask 0>" not in seen
@@ -82,7 +84,7 @@ async def test_a_step_sees_the_pairs_its_access_names_and_no_others() -> None:
 async def test_all_also_shows_the_round_before_and_indices_do_not() -> None:
     before = StepRecord(0, 0, "a", "old subtask", (), "done", "old reply", None, 0, 1)
     actor = Actor("a")
-    await Stage().carry_out(
+    await EngineHarness().carry_out(
         workflow((), (0,), "all"), actor, round_=1, previous=(Round(0, workflow(()), (before,)),)
     )
     assert ["old reply" in asked for asked in actor.asked] == [False, False, True]
@@ -90,19 +92,19 @@ async def test_all_also_shows_the_round_before_and_indices_do_not() -> None:
 
 async def test_the_conversation_comes_before_the_message() -> None:
     actor = Actor("a", lambda request: " / ".join(m.text[:7] for m in request.messages))
-    execution = await Stage().carry_out(workflow(()), actor, history=(user("earlier"),))
+    execution = await EngineHarness().carry_out(workflow(()), actor, history=(user("earlier"),))
     assert execution.records[0].reply == "earlier / You are"
 
 
 async def test_only_the_last_step_streams() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     await stage.carry_out(workflow((), (0,)), Actor("a", lambda request: "one two"))
     deltas = [event for event in stage.events if isinstance(event, StepDelta)]
     assert [(delta.index, delta.text) for delta in deltas] == [(1, "one"), (1, "two")]
 
 
 async def test_events_tell_the_story_in_order() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     await stage.carry_out(workflow((), (0,)), Actor("a"))
     assert [type(event).__name__ for event in stage.events] == [
         "StepStarted",
@@ -114,7 +116,7 @@ async def test_events_tell_the_story_in_order() -> None:
 
 
 async def test_a_step_falls_back_to_the_named_substitute() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     weak = Actor("weak", failing, fallback="strong")
     execution = await stage.carry_out(workflow((), worker="weak"), weak, Actor("strong"))
     record = execution.records[0]
@@ -127,23 +129,23 @@ async def test_fallbacks_are_followed_until_one_answers_and_never_in_a_circle() 
     one = Actor("one", failing, fallback="two")
     two = Actor("two", failing, fallback="three")
     three = Actor("three")
-    execution = await Stage().carry_out(workflow((), worker="one"), one, two, three)
+    execution = await EngineHarness().carry_out(workflow((), worker="one"), one, two, three)
     assert execution.records[0].answered_by == "three"
     circle = Actor("two", failing, fallback="one")
-    execution = await Stage().carry_out(workflow((), worker="one"), one, circle)
+    execution = await EngineHarness().carry_out(workflow((), worker="one"), one, circle)
     assert execution.records[0].status == "failed"
     assert [attempt.worker for attempt in execution.records[0].attempts] == ["one", "two"]
 
 
 async def test_a_refusal_without_a_word_is_a_failure_and_has_a_fallback() -> None:
     refusing = Actor("a", lambda _: Reply("", NO_USAGE, "refused"), fallback="b")
-    execution = await Stage().carry_out(workflow(()), refusing, Actor("b"))
+    execution = await EngineHarness().carry_out(workflow(()), refusing, Actor("b"))
     assert (execution.records[0].answered_by, execution.records[0].reply) == ("b", "ok")
 
 
 async def test_an_empty_reply_is_a_failure_but_its_usage_is_kept() -> None:
     silent = Actor("a", lambda _: Reply(" ", Usage(3, 1, 0, 0, 0)))
-    execution = await Stage().carry_out(workflow(()), silent)
+    execution = await EngineHarness().carry_out(workflow(()), silent)
     record = execution.records[0]
     assert (record.status, record.error) == ("failed", "a returned an empty reply")
     assert record.usage.total_tokens == 4
@@ -152,7 +154,7 @@ async def test_an_empty_reply_is_a_failure_but_its_usage_is_kept() -> None:
 async def test_steps_of_a_capped_run_still_run_at_once() -> None:
     actor = Actor("a", limits=Limits(max_output_tokens=100_000))
     actor.gate = asyncio.Event()
-    stage = Stage(budget=Budget(tokens=5000))
+    stage = EngineHarness(budget=Budget(tokens=5000))
     task = asyncio.create_task(stage.prepare(workflow((), (), "all"), actor).execute())
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
@@ -163,7 +165,7 @@ async def test_steps_of_a_capped_run_still_run_at_once() -> None:
 async def test_a_join_continues_with_what_it_has() -> None:
     plan = Workflow((Step("bad", "x"), Step("good", "y"), Step("good", "z", (0, 1))))
     good = Actor("good")
-    execution = await Stage().carry_out(plan, Actor("bad", failing), good)
+    execution = await EngineHarness().carry_out(plan, Actor("bad", failing), good)
     assert [execution.records[i].status for i in range(3)] == ["failed", "done", "done"]
     assert 'step="0"' not in good.asked[-1]
 
@@ -171,13 +173,13 @@ async def test_a_join_continues_with_what_it_has() -> None:
 async def test_a_step_without_any_successful_input_is_skipped() -> None:
     plan = Workflow((Step("bad", "x"), Step("good", "y", (0,)), Step("good", "z", (1,))))
     good = Actor("good")
-    execution = await Stage().carry_out(plan, Actor("bad", failing), good)
+    execution = await EngineHarness().carry_out(plan, Actor("bad", failing), good)
     assert [execution.records[i].status for i in range(3)] == ["failed", "skipped", "skipped"]
     assert good.asked == []
 
 
 async def test_retries_wait_and_are_emitted() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     outcomes: Iterator[str | Exception] = iter((Unavailable("down"), Unavailable("down"), "up"))
     execution = await stage.carry_out(workflow(()), Actor("a", lambda _: next(outcomes)))
     assert execution.records[0].reply == "up"
@@ -187,7 +189,7 @@ async def test_retries_wait_and_are_emitted() -> None:
 
 
 async def test_a_spent_budget_skips_what_is_left_and_is_remembered() -> None:
-    stage = Stage(budget=Budget(calls=2))
+    stage = EngineHarness(budget=Budget(calls=2))
     execution = await stage.carry_out(workflow((), (0,), (1,)), Actor("a"))
     assert [execution.records[i].status for i in range(3)] == ["done", "done", "skipped"]
     assert execution.exhausted is not None
@@ -195,10 +197,10 @@ async def test_a_spent_budget_skips_what_is_left_and_is_remembered() -> None:
 
 
 async def test_finished_steps_are_not_asked_again() -> None:
-    first = await Stage().carry_out(workflow((), (0,)), Actor("a", lambda request: "first"))
+    first = await EngineHarness().carry_out(workflow((), (0,)), Actor("a", lambda request: "first"))
     actor = Actor("a", lambda request: "second")
     done = [first.records[0]]
-    execution = await Stage().carry_out(workflow((), (0,)), actor, finished=done)
+    execution = await EngineHarness().carry_out(workflow((), (0,)), actor, finished=done)
     assert len(actor.asked) == 1
     assert "first" in actor.asked[0]
     assert execution.records[0].reply == "first"
@@ -207,17 +209,17 @@ async def test_finished_steps_are_not_asked_again() -> None:
 
 async def test_a_finished_step_that_went_on_without_a_failed_one_is_not_asked_again() -> None:
     plan = workflow((), (), (0, 1), (2,))
-    first = await Stage().carry_out(plan, Actor("a", lambda request: "first"))
+    first = await EngineHarness().carry_out(plan, Actor("a", lambda request: "first"))
     failed = replace(first.records[1], status="failed", reply="", error="it is down")
     before = [first.records[0], failed, first.records[2]]
     actor = Actor("a", lambda request: "second")
-    execution = await Stage().carry_out(plan, actor, finished=before)
+    execution = await EngineHarness().carry_out(plan, actor, finished=before)
     replies = [execution.records[index].reply for index in range(4)]
     assert replies == ["first", "second", "first", "second"]
 
 
 async def test_the_calls_of_a_cut_off_step_stay_on_its_record() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     actor = Actor("a")
     actor.gate = asyncio.Event()
     execution = stage.prepare(workflow(()), actor)
@@ -230,14 +232,14 @@ async def test_the_calls_of_a_cut_off_step_stay_on_its_record() -> None:
     assert cut.status == "cancelled"
     assert len(cut.attempts) == 1
     actor.gate.set()
-    again = await Stage().carry_out(workflow(()), actor, finished=[cut])
+    again = await EngineHarness().carry_out(workflow(()), actor, finished=[cut])
     assert [attempt.error for attempt in again.records[0].attempts] == ["cancelled", None]
 
 
 async def test_cancellation_leaves_no_task_behind() -> None:
     actor = Actor("a")
     actor.gate = asyncio.Event()
-    stage = Stage()
+    stage = EngineHarness()
     execution = stage.prepare(workflow((), (), (), (), "all"), actor)
     before = asyncio.all_tasks()
     task = asyncio.create_task(execution.execute())
@@ -253,7 +255,7 @@ async def test_cancellation_leaves_no_task_behind() -> None:
 
 
 async def test_a_step_that_is_started_shows_what_its_worker_receives() -> None:
-    stage = Stage()
+    stage = EngineHarness()
     actor = Actor("a")
     execution = await stage.carry_out(workflow((), "all"), actor)
     started = [event.prompt for event in stage.events if isinstance(event, StepStarted)]

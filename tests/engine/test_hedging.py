@@ -136,7 +136,7 @@ class Scene:
         return await asyncio.wait_for(self.run, 5)
 
     @property
-    def told(self) -> str:
+    def sent_text(self) -> str:
         return "".join(event.text for event in self.events if isinstance(event, StepDelta))
 
 
@@ -183,9 +183,9 @@ async def test_a_stream_that_has_begun_is_never_hedged() -> None:
     first.begins.set()
     scene = Scene(first, other, stream=True)
     await scene.lose_patience()
-    assert (scene.told, other.calls) == ("from ", 0)
+    assert (scene.sent_text, other.calls) == ("from ", 0)
     first.ends.set()
-    assert (await scene.end()).answer == scene.told == "from first"
+    assert (await scene.end()).answer == scene.sent_text == "from first"
 
 
 async def test_the_first_token_of_two_streams_decides_and_one_is_sent() -> None:
@@ -194,11 +194,11 @@ async def test_the_first_token_of_two_streams_decides_and_one_is_sent() -> None:
     await scene.lose_patience()
     other.begins.set()
     await scene.turn()
-    assert (scene.told, first.stopped) == ("from ", 1)
+    assert (scene.sent_text, first.stopped) == ("from ", 1)
     first.begins.set()
     first.ends.set()
     other.ends.set()
-    assert (await scene.end()).answer == scene.told == "from other"
+    assert (await scene.end()).answer == scene.sent_text == "from other"
 
 
 async def test_a_loser_that_will_not_stop_is_not_heard() -> None:
@@ -214,7 +214,7 @@ async def test_a_loser_that_will_not_stop_is_not_heard() -> None:
     await scene.lose_patience()
     other.begins.set()
     other.ends.set()
-    assert (await scene.end()).answer == scene.told == "from other"
+    assert (await scene.end()).answer == scene.sent_text == "from other"
 
 
 async def test_a_second_that_fails_leaves_the_first_its_time() -> None:
@@ -260,14 +260,14 @@ async def test_a_second_that_breaks_off_in_mid_reply_is_resumed_by_the_first() -
     await scene.lose_patience()
     other.begins.set()
     await scene.turn()
-    assert scene.told == "from "
+    assert scene.sent_text == "from "
     other.outcome = Unavailable("cut off", billed=True)
     first.outcome = Reply("from first after all", USAGE)
     first.begins.set()
     first.ends.set()
     other.ends.set()
     run = await scene.end()
-    assert run.answer == scene.told == "from first after all"
+    assert run.answer == scene.sent_text == "from first after all"
     assert [attempt.error for attempt in run.calls] == [LOST_RACE, "cut off", None]
 
 

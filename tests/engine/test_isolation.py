@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Workflow
-from support.stage import Actor, Stage
+from support.harness import Actor, EngineHarness
 from support.workflows import workflows
 
 
@@ -31,7 +31,7 @@ def test_a_worker_receives_the_replies_its_access_names_and_no_others(
     before = tuple(
         StepRecord(0, i, "a", f"old-{i}", (), "done", secret(0, i), None, 0, 1) for i in range(3)
     )
-    stage = Stage(watch=False)
+    stage = EngineHarness(watch=False)
     actors = [Actor(name, answer) for name in "abc"]
     execution = asyncio.run(
         stage.carry_out(

@@ -13,7 +13,7 @@ from podium.core.run import Round, Run, RunStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options, Runner
 from podium.engine.step import nested_reply, reopen_last
-from support.stage import Actor
+from support.harness import Actor
 
 
 def nested(status: RunStatus, answer: str | None = None) -> Run:
@@ -72,10 +72,10 @@ def nesting(first: Actor, second: Actor) -> Runner:
 async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_resumed() -> None:
     failures = iter([RequestRefused("not now")])
 
-    def once(request: Request) -> str | Exception:
+    def first_time(request: Request) -> str | Exception:
         return next(failures, "1")
 
-    first, second = Actor("first"), Actor("second", once, can=("json",))
+    first, second = Actor("first"), Actor("second", first_time, can=("json",))
     stage = nesting(first, second)
     number = Options(response_options=ResponseOptions(schema={"type": "integer"}))
     run = await stage.run("why?", options=number)

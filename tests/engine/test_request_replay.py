@@ -26,7 +26,7 @@ from podium.core.run import Round, Run
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
 from podium.engine.requests import replay_request
-from support.stage import Actor, Stage
+from support.harness import Actor, EngineHarness
 
 EVERY: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning", "vision")
 PICTURE = Image("image/png", "QUJD")
@@ -64,7 +64,7 @@ async def carried_out(
     images: tuple[Image, ...] = (),
     toolbox: Drawer | None = None,
 ) -> Run:
-    stage = Stage(toolbox=toolbox)
+    stage = EngineHarness(toolbox=toolbox)
     execution = await stage.carry_out(
         workflow, *actors, history=history, response_options=response_options, images=images
     )

@@ -106,11 +106,11 @@ def test_a_step_keeps_its_own_turns_whatever_they_take() -> None:
 )
 def test_the_sent_conversation_fits_and_is_its_end(roles: list[str], window: int) -> None:
     history: list[Message] = []
-    for place, role in enumerate(roles):
+    for location, role in enumerate(roles):
         if role == "tool":
-            history += used(str(place))
+            history += used(str(location))
         else:
-            history.append(Message(role, (Text(f"{place} {WORDS}"),)))  # type: ignore[arg-type]
+            history.append(Message(role, (Text(f"{location} {WORDS}"),)))  # type: ignore[arg-type]
     messages = asked(profile("tools", window=window), *history, tools=(LOOK,))[:-1]
     said = [message for message in messages if message.role != "system"]
     before = [message for message in history if message.role != "system"]

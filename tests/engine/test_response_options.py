@@ -27,7 +27,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.stage import Actor
+from support.harness import Actor
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -26,7 +26,7 @@ from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.stage import Actor
+from support.harness import Actor
 
 ONE = Workflow((Step("a", "do it"),))
 
@@ -394,11 +394,11 @@ async def test_a_nested_run_that_was_cut_off_is_resumed() -> None:
 
 async def test_the_nested_conductor_may_be_another_one() -> None:
     fixed = Planner(Workflow((Step("conductor", "x"),)))
-    leading = Planner(ONE)
-    made = Runner(fixed, [Actor("a"), ConductorWorker()], nested_conductor=leading)
+    lead_conductor = Planner(ONE)
+    made = Runner(fixed, [Actor("a"), ConductorWorker()], nested_conductor=lead_conductor)
     run = await made.run("why?")
     assert run.status == "answered"
-    assert [context.question for context in leading.situations] == ["x"]
+    assert [context.question for context in lead_conductor.situations] == ["x"]
 
 
 async def test_a_round_without_an_answer_cannot_be_accepted() -> None:

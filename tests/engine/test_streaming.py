@@ -19,7 +19,7 @@ from podium.core.request import (
 )
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
-from support.stage import Actor, Stage
+from support.harness import Actor, EngineHarness
 
 PLAN = Workflow((Step("a", "tell"),))
 
@@ -44,7 +44,7 @@ class Breaking(Actor):
         yield Reply(text, Usage(1, 1, 0, 0, 0))
 
 
-async def told(stage: Stage, *actors: Actor) -> tuple[Execution, str, list[int]]:
+async def stream_all(stage: EngineHarness, *actors: Actor) -> tuple[Execution, str, list[int]]:
     execution = await stage.carry_out(PLAN, *actors)
     text = "".join(event.text for event in stage.events if isinstance(event, StepDelta))
     return execution, text, [e.kept for e in stage.events if isinstance(e, StepRetried)]
@@ -52,7 +52,7 @@ async def told(stage: Stage, *actors: Actor) -> tuple[Execution, str, list[int]]
 
 async def test_a_stream_that_breaks_off_is_resumed_by_the_same_worker() -> None:
     actor = Breaking("a", "The answer !", "is 42.")
-    execution, text, kept = await told(Stage(), actor)
+    execution, text, kept = await stream_all(EngineHarness(), actor)
     assert execution.records[0].reply == text == "The answer is 42."
     assert kept == [len("The answer ")]
     first, begun, asked = actor.requests[1].messages
@@ -62,14 +62,16 @@ async def test_a_stream_that_breaks_off_is_resumed_by_the_same_worker() -> None:
 
 
 async def test_a_worker_that_begins_again_repeats_nothing() -> None:
-    execution, text, _ = await told(Stage(), Breaking("a", "The ans!", "The answer is 42."))
+    execution, text, _ = await stream_all(
+        EngineHarness(), Breaking("a", "The ans!", "The answer is 42.")
+    )
     assert execution.records[0].reply == text == "The answer is 42."
 
 
 async def test_a_fallback_continues_with_what_the_reader_has() -> None:
     first = Breaking("a", "One, !", fallback="b", error=RequestRefused("no more"))
     second = Breaking("b", "two, !", "three.")
-    execution, text, kept = await told(Stage(), first, second)
+    execution, text, kept = await stream_all(EngineHarness(), first, second)
     assert execution.records[0].reply == text == "One, two, three."
     assert kept == [5, 10]
     assert execution.records[0].answered_by == "b"
@@ -77,7 +79,7 @@ async def test_a_fallback_continues_with_what_the_reader_has() -> None:
 
 async def test_the_sent_text_of_a_failed_reply_is_kept() -> None:
     actor = Breaking("a", "Half an ans!", error=RequestRefused("no more"))
-    execution, text, _ = await told(Stage(), actor)
+    execution, text, _ = await stream_all(EngineHarness(), actor)
     record = execution.records[0]
     assert (record.status, record.reply, record.error) == ("failed", text, "no more")
 
@@ -85,7 +87,7 @@ async def test_the_sent_text_of_a_failed_reply_is_kept() -> None:
 async def test_a_reply_that_is_not_streamed_starts_again() -> None:
     outcomes: list[str | Exception] = [Unavailable("down"), "up"]
     actor = Actor("a", lambda _: outcomes.pop(0))
-    execution = await Stage(watch=False).carry_out(PLAN, actor)
+    execution = await EngineHarness(watch=False).carry_out(PLAN, actor)
     assert execution.records[0].reply == "up"
     assert actor.requests[0] == actor.requests[1]
 
@@ -104,7 +106,7 @@ async def test_words_before_the_use_of_tools_stand_when_the_call_after_it_is_mad
         Reply("Found."),
     ]
     actor = Actor("a", lambda _: replies.pop(0), can=("tools",))
-    execution, text, kept = await told(Stage(toolbox=Drawer()), actor)
+    execution, text, kept = await stream_all(EngineHarness(toolbox=Drawer()), actor)
     assert text == execution.records[0].reply == "Looking.\n\nFound."
     assert kept == [len("Looking.")]
 
@@ -137,7 +139,7 @@ def piece(text: str, number: int = 0, id_: str = "c1", name: str = "ask") -> Del
 
 
 async def called(
-    stage: Stage, *pieces: Delta, options: ResponseOptions = CLIENTS
+    stage: EngineHarness, *pieces: Delta, options: ResponseOptions = CLIENTS
 ) -> list[tuple[int, str, str]]:
     await stage.carry_out(PLAN, Calling(*pieces), response_options=options)
     sent = [event.delta for event in stage.events if isinstance(event, ToolCallDelta)]
@@ -146,29 +148,33 @@ async def called(
 
 async def test_calls_of_the_clients_tools_are_sent_as_they_come() -> None:
     pieces = piece("{"), piece("}"), piece("{}", 1, "c2")
-    assert await called(Stage(), *pieces) == [(0, "c1", "{"), (0, "c1", "}"), (1, "c2", "{}")]
+    assert await called(EngineHarness(), *pieces) == [
+        (0, "c1", "{"),
+        (0, "c1", "}"),
+        (1, "c2", "{}"),
+    ]
 
 
 async def test_calls_of_podiums_own_tools_are_not_sent_nor_counted() -> None:
     pieces = piece("{}", 0, "c1", "look"), piece("{}", 1, "c2")
-    assert await called(Stage(), *pieces) == [(0, "c2", "{}")]
+    assert await called(EngineHarness(), *pieces) == [(0, "c2", "{}")]
 
 
 async def test_only_the_first_of_calls_is_sent_where_one_at_a_time_is_demanded() -> None:
     one = replace(CLIENTS, parallel_tools=False)
-    assert await called(Stage(), piece("{}"), piece("{}", 1, "c2"), options=one) == [
+    assert await called(EngineHarness(), piece("{}"), piece("{}", 1, "c2"), options=one) == [
         (0, "c1", "{}")
     ]
 
 
 async def test_a_call_with_a_provisional_id_is_not_sent() -> None:
-    assert await called(Stage(), piece("{}", id_="")) == []
-    assert await called(Stage(), piece("{}"), piece("{}", 1)) == [(0, "c1", "{}")]
+    assert await called(EngineHarness(), piece("{}", id_="")) == []
+    assert await called(EngineHarness(), piece("{}"), piece("{}", 1)) == [(0, "c1", "{}")]
 
 
 async def test_a_call_that_was_sent_in_part_is_not_made_again() -> None:
     actor = Calling(piece("{"), error=Unavailable("broken off"))
-    stage = Stage()
+    stage = EngineHarness()
     execution = await stage.carry_out(PLAN, actor, response_options=CLIENTS)
     assert len(actor.requests) == 1
     assert execution.records[0].status == "failed"

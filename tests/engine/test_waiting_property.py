@@ -27,7 +27,7 @@ from podium.core.run import Run, StepRecord, dump, load
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.stage import Actor
+from support.harness import Actor
 from support.workflows import workflows
 
 CLIENTS = Tool("clients", "the client carries it out", {"type": "object"})
@@ -71,8 +71,8 @@ class Troupe:
         if done >= len(habit):
             return Reply(f"REPLY<{step}>", Usage(1, 1, 0, 0, 0))
         calls = tuple(
-            ToolCall(f"{step}/{done}/{place}/{self.asked}", name, "{}")
-            for place, name in enumerate(offered(habit[done], request.tools))
+            ToolCall(f"{step}/{done}/{where}/{self.asked}", name, "{}")
+            for where, name in enumerate(offered(habit[done], request.tools))
         )
         return Reply("", Usage(1, 1, 0, 0, 0), "tool", calls)
 

@@ -44,7 +44,7 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy, Toolbox
 from podium.engine.requests import prompt_text
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.stage import Actor, Behaviour
+from support.harness import Actor, Behaviour
 
 LOOK = Tool("look", "looks something up", {"type": "object"})
 TERMS = ResponseOptions(tools=(LOOK,))
@@ -58,7 +58,7 @@ def calling(*ids: str, text: str = "", name: str = "look") -> Reply:
     return Reply(text, USED, "tool", calls, (Thinking("hm", "sealed", "a"),))
 
 
-def told(request: Request) -> list[str]:
+def texts_of(request: Request) -> list[str]:
     """The results that the request hands back, in order."""
     return [p.text for m in request.messages for p in m.parts if isinstance(p, ToolResult)]
 
@@ -123,7 +123,7 @@ async def test_thinking_comes_before_the_calls_and_goes_only_to_the_model_that_m
     again = await stage.resume(run, results=results(run))
     assert isinstance(thinker.requests[1].messages[1].parts[0], Thinking)
     assert again.steps[0].answered_by == "b"
-    assert told(other.requests[0]) == ["found for 1"]
+    assert texts_of(other.requests[0]) == ["found for 1"]
     parts = [part for message in other.requests[0].messages for part in message.parts]
     assert not any(isinstance(part, Thinking) for part in parts)
 
@@ -186,7 +186,7 @@ async def test_tool_calls_with_one_id_get_distinct_ids() -> None:
     ids += [call.id for call in run.waiting_for]
     assert len(set(ids)) == 3
     run = await stage.resume(run, results=results(run))
-    assert told(actor.requests[2]) == [f"found for {i}" for i in ids]
+    assert texts_of(actor.requests[2]) == [f"found for {i}" for i in ids]
     assert run.status == "answered"
 
 
@@ -227,19 +227,19 @@ async def test_the_budget_covers_all_turns() -> None:
     assert (run.status, run.spent.calls, len(actor.asked)) == ("exhausted", 2, 2)
     with_more = await stage.resume(run, budget=Budget(calls=3))
     assert with_more.answer == "never"
-    assert told(actor.requests[2]) == ["found for 1", "found for 2"]
+    assert texts_of(actor.requests[2]) == ["found for 1", "found for 2"]
 
 
 async def test_a_resumed_run_that_is_interrupted_does_not_lose_its_results() -> None:
     class Stuck(Actor):
         async def reply(self, request: Request) -> Reply:
-            if told(request) and len(self.requests) < 2:
+            if texts_of(request) and len(self.requests) < 2:
                 self.requests.append(request)
                 await asyncio.Event().wait()
             return await super().reply(request)
 
     actor = Stuck("a", can=TOOLS)
-    actor.behaviour = lambda request: "done" if told(request) else calling("1")
+    actor.behaviour = lambda request: "done" if texts_of(request) else calling("1")
     stage = runner(ALONE, actor)
     run = await stage.run("why?", options=OPTIONS)
     events: list[Event] = []
@@ -254,7 +254,7 @@ async def test_a_resumed_run_that_is_interrupted_does_not_lose_its_results() -> 
     assert (cut.status, cut.waiting_for) == ("interrupted", ())
     again = await stage.resume(cut)
     assert again.answer == "done"
-    assert told(actor.requests[-1]) == ["found for 1"]
+    assert texts_of(actor.requests[-1]) == ["found for 1"]
 
 
 async def test_a_run_interrupted_while_a_step_waits_continues_to_wait() -> None:
@@ -373,13 +373,13 @@ async def test_podiums_own_tools_answer_inside_the_step_and_every_use_is_kept() 
     stage = runner(ALONE, actor, toolbox=box)
     run = await stage.run("why?", options=Options(budget=Budget(calls=6)), emit=events.append)
     assert (run.status, run.answer) == ("answered", "6")
-    assert told(actor.requests[2]) == ["sum of 1", "sum of 2", "ValueError: no"]
+    assert texts_of(actor.requests[2]) == ["sum of 1", "sum of 2", "ValueError: no"]
     assert [m.role for m in run.steps[0].turns] == ["assistant", "tool", "assistant", "tool"]
     assert unanswered_calls(run.steps[0].turns) == ()
     assert run.spent.calls == 6
     assert len(list(run.calls)) == 3
-    uses = [event for event in events if isinstance(event, ToolUsed)]
-    assert [(use.call.id, use.result.is_error) for use in uses] == [
+    tool_uses = [event for event in events if isinstance(event, ToolUsed)]
+    assert [(use.call.id, use.result.is_error) for use in tool_uses] == [
         ("1", False),
         ("2", False),
         ("3", True),
@@ -406,7 +406,7 @@ async def test_a_turn_may_call_tools_of_both_kinds() -> None:
     assert [call.id for call in run.waiting_for] == ["2"]
     again = await stage.resume(load(dump(run)), results=results(run))
     assert again.answer == "done"
-    assert told(actor.requests[1]) == ["sum of 1", "found for 2"]
+    assert texts_of(actor.requests[1]) == ["sum of 1", "found for 2"]
     assert len(box.used) == 1
 
 
@@ -414,7 +414,7 @@ async def test_a_tool_that_there_is_not_is_answered_as_an_error() -> None:
     actor = user_of_tools("a", calling("1", name="fly"), "on foot, then")
     run = await runner(ALONE, actor, toolbox=Box()).run("why?")
     assert run.answer == "on foot, then"
-    assert told(actor.requests[1]) == ["there is no tool named 'fly'"]
+    assert texts_of(actor.requests[1]) == ["there is no tool named 'fly'"]
 
 
 async def test_a_worker_that_uses_tools_without_end_has_failed() -> None:
@@ -455,8 +455,8 @@ async def test_a_resumed_stream_sends_only_new_events() -> None:
     run = await stage.run("why?", options=OPTIONS, emit=first.append, stream=True)
     then: list[Event] = []
     run = await stage.resume(run, results=results(run), emit=then.append, stream=True)
-    told = [[e.text for e in events if isinstance(e, StepDelta)] for events in (first, then)]
-    assert told == [["Looking."], ["Found."]]
+    texts_of = [[e.text for e in events if isinstance(e, StepDelta)] for events in (first, then)]
+    assert texts_of == [["Looking."], ["Found."]]
     assert run.answer == "Found."
 
 

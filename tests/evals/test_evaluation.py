@@ -16,7 +16,7 @@ from podium.evals.strategies.registry import STRATEGIES
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
-from support.stage import Actor
+from support.harness import Actor
 
 
 def measuring(*workers: ScriptedWorker, answers: str = "abcd", concurrency: int = 3) -> Evaluation:

@@ -32,8 +32,8 @@ def sample(task: str, *, right: bool, error: str | None = None) -> Sample:
 def written(directory: Path, *samples: tuple[Sample, Run]) -> Path:
     with EvalLogWriter(directory) as files:
         files.resume({"suite": "mine"})
-        for each, run in samples:
-            files.write_sample("single:solver", each, run)
+        for item, run in samples:
+            files.write_sample("single:solver", item, run)
     return directory
 
 
@@ -47,7 +47,7 @@ def test_every_sample_is_a_run_with_its_reward_but_those_that_failed(tmp_path: P
     )
     skipped = Counter[str]()
     judged = list(read_judged_runs(directory, skipped))
-    assert [(each.reward, each.run) for each in judged] == [(1.0, kept_run(0)), (0.0, kept_run(1))]
+    assert [(item.reward, item.run) for item in judged] == [(1.0, kept_run(0)), (0.0, kept_run(1))]
     assert skipped == {FAILED_SAMPLE: 2}
     outcome = worker_outcome(judged[0])
     assert outcome is not None

@@ -66,8 +66,10 @@ async def test_repeats_that_the_table_was_made_without_are_not_read(tmp_path: Pa
     again = file.read_text("utf-8").replace('"repeat": 0', '"repeat": 1')
     file.write_text(file.read_text("utf-8") + again.replace('"right": true', '"right": false'))
     assert len(read_eval_log(directory).row("conductor").samples) == 3
-    once = read_eval_log(await write_evaluation(tmp_path / "b", ANSWERS, rows=ROWS))
-    assert read_eval_log(directory).row("conductor").accuracy == once.row("conductor").accuracy
+    first_time = read_eval_log(await write_evaluation(tmp_path / "b", ANSWERS, rows=ROWS))
+    assert (
+        read_eval_log(directory).row("conductor").accuracy == first_time.row("conductor").accuracy
+    )
 
 
 @pytest.mark.parametrize("line", ['{"task": "x", "right": tr', '{"task": "x"}', "[]"])

@@ -155,7 +155,7 @@ class Sittings:
         self, strategies: str, cap_usd: float | None, *, retry_errors: bool = False
     ) -> EvalReport:
         workers = [ScriptedWorker(name, "a", price=DOLLAR) for name in ("ann", "ben")]
-        counted = {each.profile.name: CountedWorker(each, Counter()) for each in workers}
+        counted = {item.profile.name: CountedWorker(item, Counter()) for item in workers}
         wanted = EvalSpec(
             suite=str(self._file),
             strategies=strategies.split(),

@@ -79,9 +79,11 @@ def test_tries_of_one_task_are_not_independent_where_answers_are_accepted_either
         for repeat in range(10)
     ]
     accepted = StrategyRow("recursion", tuple(tries)).accepted_when_right
-    once = StrategyRow("recursion", tuple(tries[::10])).accepted_when_right
+    first_time = StrategyRow("recursion", tuple(tries[::10])).accepted_when_right
     assert accepted.value == 0.5
-    assert (accepted.low, accepted.high) == pytest.approx((once.low, once.high), abs=0.02)
+    assert (accepted.low, accepted.high) == pytest.approx(
+        (first_time.low, first_time.high), abs=0.02
+    )
 
 
 def test_a_row_of_one_round_says_nothing_of_recursion() -> None:
@@ -107,8 +109,8 @@ def test_a_task_that_was_tried_several_times_counts_once() -> None:
     assert row.outcomes == {"x": pytest.approx(2 / 3), "y": 0.0}
     assert row.accuracy.value == pytest.approx(1 / 3)
     assert (row.document()["n"], row.document()["samples"]) == (2, 6)
-    once = StrategyRow("x", tuple(sample(right) for _, right in tried))
-    assert row.accuracy.high - row.accuracy.low > once.accuracy.high - once.accuracy.low
+    first_time = StrategyRow("x", tuple(sample(right) for _, right in tried))
+    assert row.accuracy.high - row.accuracy.low > first_time.accuracy.high - first_time.accuracy.low
 
 
 def test_strategies_are_compared_on_the_tasks_that_both_have() -> None:

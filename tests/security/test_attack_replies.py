@@ -42,9 +42,9 @@ from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.workers.scripted import ScriptedWorker
 from support.attacks import CALLS, TEXTS
+from support.harness import Actor
 from support.rounds import answered
 from support.serving import application, serving
-from support.stage import Actor
 
 INNOCENT: Final = "an innocent reply"
 QUESTION: Final = "Why is the sky blue?"

@@ -47,7 +47,7 @@ STORE: Final = f"{CANARY}-store"
 PROVIDERS: Final = ("openai", "anthropic", "google", "openai-compatible")
 
 
-def told(request: web.Request) -> str:
+def text_of(request: web.Request) -> str:
     """Every header that came, secrets and all."""
     return " ".join(f"{name}={value}" for name, value in request.headers.items())
 
@@ -59,7 +59,7 @@ def key_in(said: str) -> str:
 
 async def repeating(request: web.Request) -> web.StreamResponse:
     """The request's own headers, sent back in an error of some form."""
-    said = told(request)
+    said = text_of(request)
     match request.match_info["fault"]:
         case "401":
             return web.json_response({"error": {"message": said}}, status=401)
@@ -229,13 +229,13 @@ async def everything_asked(served: Served, token: str) -> AsyncIterator[tuple[st
         body = {"model": name, "messages": [{"role": "user", "content": "Why?"}]}
         for stream in (False, True):
             response = await client.post("/v1/chat/completions", json={**body, "stream": stream})
-            yield f"{name}, stream {stream}", told_by(response)
+            yield f"{name}, stream {stream}", shown_by(response)
         step = {"worker": name, "subtask": "Answer.", "access": []}
         wish = {"workflow": {"steps": [step]}}
         response = await client.post(
             "/v1/chat/completions", json={**body, "model": "podium", "podium": wish}
         )
-        yield f"a run by {name}", told_by(response)
+        yield f"a run by {name}", shown_by(response)
     listed = (await client.get("/v1/runs", params={"limit": 100})).json()
     runs = [run["run_id"] for run in listed["data"]]
     assert runs
@@ -243,11 +243,11 @@ async def everything_asked(served: Served, token: str) -> AsyncIterator[tuple[st
     for address in (*READ, *addresses):
         response = await client.get(address)
         assert response.status_code == 200, address
-        yield address, told_by(response)
-    yield "a wrong key", told_by(await client.get("/v1/runs", headers={"X-Api-Key": f"{token}x"}))
+        yield address, shown_by(response)
+    yield "a wrong key", shown_by(await client.get("/v1/runs", headers={"X-Api-Key": f"{token}x"}))
 
 
-def told_by(response: httpx.Response) -> str:
+def shown_by(response: httpx.Response) -> str:
     return f"{response.status_code} {response.headers} {response.text}"
 
 
@@ -315,7 +315,7 @@ async def test_a_server_of_tools_that_repeats_its_secret_is_not_quoted(tmp_path:
 
 async def test_a_remote_server_of_tools_that_repeats_its_key_is_not_quoted() -> None:
     async def repeats(request: web.Request) -> web.Response:
-        number, said = (await request.json()).get("id"), told(request)
+        number, said = (await request.json()).get("id"), text_of(request)
         match request.match_info["fault"]:
             case "error":
                 error = {"code": 1, "message": said}

@@ -203,9 +203,9 @@ def calls_and_results(path: str, count: int) -> dict[str, Any]:
             messages.append({"role": "tool", "tool_call_id": f"c{n}", "content": "y"})
         else:
             asked = {"type": "tool_use", "id": f"c{n}", "name": "t", "input": {}}
-            told_by = {"type": "tool_result", "tool_use_id": f"c{n}", "content": "y"}
+            shown_by = {"type": "tool_result", "tool_use_id": f"c{n}", "content": "y"}
             messages.append({"role": "assistant", "content": [asked]})
-            messages.append({"role": "user", "content": [told_by]})
+            messages.append({"role": "user", "content": [shown_by]})
     return {"model": "solver", "max_tokens": 9, "messages": messages}
 
 

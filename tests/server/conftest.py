@@ -13,24 +13,24 @@ from support.loopback import Runtime, open_house
 
 
 @pytest.fixture(scope="module")
-def opened_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    with open_house(tmp_path_factory.mktemp("house")) as house:
-        yield house
+def opened_runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    with open_house(tmp_path_factory.mktemp("runtime")) as runtime:
+        yield runtime
 
 
 @pytest.fixture
-def house(opened_house: Runtime) -> Runtime:
-    opened_house.begin_anew()
-    return opened_house
+def runtime(opened_runtime: Runtime) -> Runtime:
+    opened_runtime.begin_anew()
+    return opened_runtime
 
 
 @pytest.fixture
-def sdk(house: Runtime) -> Iterator[openai.OpenAI]:
-    with openai_client(house, house.token) as client:
+def sdk(runtime: Runtime) -> Iterator[openai.OpenAI]:
+    with openai_client(runtime, runtime.token) as client:
         yield client
 
 
 @pytest.fixture
-async def async_sdk(house: Runtime) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with async_openai_client(house) as client:
+async def async_sdk(runtime: Runtime) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with async_openai_client(runtime) as client:
         yield client

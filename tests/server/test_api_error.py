@@ -23,14 +23,16 @@ def heard() -> Iterator[None]:
     logger.propagate = before
 
 
-def told(error: Exception) -> ApiError:
+def convert(error: Exception) -> ApiError:
     return to_api_error(error)
 
 
 def test_of_a_store_that_fails_a_client_gets_a_sentence_and_the_log_the_rest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    refusal = told(StoreError("cannot use the store /srv/podium.db: the disk is full; free some"))
+    refusal = convert(
+        StoreError("cannot use the store /srv/podium.db: the disk is full; free some")
+    )
     assert (refusal.status, refusal.retry_after) == (503, 1.0)
     assert "try again later" in str(refusal)
     assert "/srv" not in str(refusal)
@@ -40,7 +42,7 @@ def test_of_a_store_that_fails_a_client_gets_a_sentence_and_the_log_the_rest(
 def test_of_a_configuration_a_client_gets_the_fact_and_the_log_the_remedy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    refusal = told(ConfigError("no price is known for 'one'; set budget.allow_unpriced = true"))
+    refusal = convert(ConfigError("no price is known for 'one'; set budget.allow_unpriced = true"))
     assert (refusal.status, str(refusal)) == (
         400,
         "no price is known for 'one'; only the operator of this server can change that",
@@ -51,7 +53,7 @@ def test_of_a_configuration_a_client_gets_the_fact_and_the_log_the_remedy(
 def test_errors_that_a_client_can_fix_are_sent_in_full(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert str(told(UsageError("two tools are named 'a'; names must differ"))).endswith("differ")
+    assert str(convert(UsageError("two tools are named 'a'; names must differ"))).endswith("differ")
     assert not caplog.text
 
 

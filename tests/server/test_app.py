@@ -79,8 +79,8 @@ async def test_progress_is_reported_only_where_reasoning_is_shown() -> None:
         talkative = lines(
             (await served.ask(model="podium-ultra", stream=True, reasoning=True)).content
         )
-    assert not [each for each in silent if each[0] == "progress"]
-    progress = [each[1] for each in talkative if each[0] == "progress"]
+    assert not [item for item in silent if item[0] == "progress"]
+    progress = [item[1] for item in talkative if item[0] == "progress"]
     assert progress[0] == "Planned one step for solo."
 
 
@@ -172,10 +172,10 @@ def test_an_origin_has_scheme_and_host_and_no_path(origin: str) -> None:
 async def test_models_are_listed_in_either_vendors_shape() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         listed = (await served.client.get("/v1/models")).json()
-        names = [each["id"] for each in listed["data"]]
+        names = [item["id"] for item in listed["data"]]
         assert names == ["podium-mini", "podium", "podium-ultra", "solo"]
         other = await served.client.get("/v1/models", headers={"anthropic-version": "2023-06-01"})
-        assert [each["id"] for each in other.json()["data"]] == names
+        assert [item["id"] for item in other.json()["data"]] == names
         assert other.json()["data"][0]["type"] == "model"
         pinned = served.service.catalog.pins["podium-mini"]
         one = await served.client.get(f"/v1/models/{pinned}")
@@ -266,7 +266,7 @@ async def test_a_wrong_address_is_logged_with_what_was_answered(
     with caplog.at_level("INFO", "podium.server"):
         async with serving(application([ScriptedWorker("solo", "yes")])) as served:
             refused = await served.client.post("/v1/v1/messages", json={"model": "podium"})
-    (record,) = [each for each in caplog.records if each.message == "request"]
+    (record,) = [item for item in caplog.records if item.message == "request"]
     line = json.loads(JsonLogFormatter().format(record))
     assert (line["path"], line["status"]) == ("/v1/v1/messages", 404)
     assert line["request_id"] == refused.headers["x-request-id"]
@@ -284,7 +284,7 @@ async def test_the_log_has_no_content_unless_configured(
     with caplog.at_level("INFO", "podium.server"):
         async with serving(app) as served:
             await served.ask("the question")
-    (record,) = [each for each in caplog.records if each.message == "request"]
+    (record,) = [item for item in caplog.records if item.message == "request"]
     line = JsonLogFormatter().format(record)
     assert ("the question" in line) is shown
     assert ("the answer" in line) is shown

@@ -27,22 +27,22 @@ CLOCK: Final[ToolParam] = {
 
 
 @pytest.fixture
-def client(house: Runtime) -> Iterator[anthropic.Anthropic]:
-    with client_of(house, house.token) as made:
+def client(runtime: Runtime) -> Iterator[anthropic.Anthropic]:
+    with client_of(runtime, runtime.token) as made:
         yield made
 
 
 @pytest.fixture
-async def async_client(house: Runtime) -> AsyncIterator[anthropic.AsyncAnthropic]:
+async def async_client(runtime: Runtime) -> AsyncIterator[anthropic.AsyncAnthropic]:
     async with anthropic.AsyncAnthropic(
-        api_key=house.token, base_url=house.address, max_retries=0, timeout=PATIENCE
+        api_key=runtime.token, base_url=runtime.address, max_retries=0, timeout=PATIENCE
     ) as made:
         yield made
 
 
-def client_of(house: Runtime, token: str) -> anthropic.Anthropic:
+def client_of(runtime: Runtime, token: str) -> anthropic.Anthropic:
     return anthropic.Anthropic(
-        api_key=token, base_url=house.address, max_retries=0, timeout=PATIENCE
+        api_key=token, base_url=runtime.address, max_retries=0, timeout=PATIENCE
     )
 
 
@@ -51,10 +51,10 @@ def asked(**more: Any) -> dict[str, Any]:
     return {"model": ULTRA, "max_tokens": 2000, "messages": WHY} | more
 
 
-def posted(house: Runtime, **more: Any) -> httpx.Response:
+def posted(runtime: Runtime, **more: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
-    headers = {"x-api-key": house.token, "anthropic-version": "2023-06-01"}
-    return house.http.post("/v1/messages", json=asked(**more), headers=headers)
+    headers = {"x-api-key": runtime.token, "anthropic-version": "2023-06-01"}
+    return runtime.http.post("/v1/messages", json=asked(**more), headers=headers)
 
 
 def text_of(message: Any) -> str:
@@ -73,8 +73,8 @@ def with_results(messages: list[Any], message: Any, said: str = "12:00") -> list
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: Runtime, client: anthropic.Anthropic, model: str) -> None:
-    for worker in house.workers:
+def test_a_question_is_answered(runtime: Runtime, client: anthropic.Anthropic, model: str) -> None:
+    for worker in runtime.workers:
         worker.says("Because.")
     response = client.messages.create(**asked(model=model))
     assert (text_of(response), response.stop_reason, response.model) == (
@@ -91,24 +91,24 @@ async def test_a_question_is_answered_to_the_async_client(
     assert text_of(response) == "solver says so"
 
 
-def test_the_token_is_taken_as_a_bearers_too(house: Runtime) -> None:
+def test_the_token_is_taken_as_a_bearers_too(runtime: Runtime) -> None:
     with anthropic.Anthropic(
-        auth_token=house.token, base_url=house.address, max_retries=0, timeout=PATIENCE
+        auth_token=runtime.token, base_url=runtime.address, max_retries=0, timeout=PATIENCE
     ) as client:
         assert text_of(client.messages.create(**asked())) == "solver says so"
 
 
-def test_a_message_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
-    document = posted(house).json()
+def test_a_message_fits_the_sdks_types_to_the_letter(runtime: Runtime) -> None:
+    document = posted(runtime).json()
     message = Message.model_validate(document, strict=True)
     assert text_of(message) == "solver says so"
     assert not message.model_extra
 
 
 def test_usage_sums_every_call_and_reports_the_planners_part(
-    house: Runtime, client: anthropic.Anthropic
+    runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
-    house.plans(*TWO_STEPS)
+    runtime.plans(*TWO_STEPS)
     response = client.messages.create(**asked()).usage.to_dict()
     assert (response["input_tokens"], response["cache_read_input_tokens"]) == (180, 120)
     assert response["output_tokens"] == 30
@@ -124,9 +124,9 @@ def test_usage_sums_every_call_and_reports_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_with_usage(
-    house: Runtime, client: anthropic.Anthropic, model: str
+    runtime: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
-    house.solver.says("one two three")
+    runtime.solver.says("one two three")
     with client.messages.stream(**asked(model=model)) as stream:
         assert list(stream.text_stream) == ["one", " two", " three"]
         final = stream.get_final_message()
@@ -137,29 +137,29 @@ def test_a_stream_comes_in_pieces_and_ends_with_usage(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: Runtime, async_client: anthropic.AsyncAnthropic
+    runtime: Runtime, async_client: anthropic.AsyncAnthropic
 ) -> None:
-    house.solver.says("one two three")
+    runtime.solver.says("one two three")
     async with async_client.messages.stream(**asked()) as stream:
         assert text_of(await stream.get_final_message()) == "one two three"
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: Runtime, client: anthropic.Anthropic, model: str
+    runtime: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
-    house.solver.hangs_after("one", " two")
+    runtime.solver.hangs_after("one", " two")
     with client.messages.stream(**asked(model=model)) as stream:
         heard = ""
         for words in stream.text_stream:
             heard += words
             if heard == "one two":
                 break
-    assert house.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
+    assert runtime.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
 
 
-def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
-    house.plans(*TWO_STEPS)
+def test_a_recorded_stream_fits_the_sdks_types(runtime: Runtime) -> None:
+    runtime.plans(*TWO_STEPS)
 
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("Hm.", "thinking")
@@ -167,24 +167,24 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
         yield Delta("so.")
         yield Reply("It is so.", USED, thinking=(Thinking("Hm.", "sealed", "solver-1"),))
 
-    house.solver.plays(scene)
+    runtime.solver.plays(scene)
     thinking = {"type": "enabled", "budget_tokens": 1024}
-    events = events_of(posted(house, stream=True, thinking=thinking).content)
+    events = events_of(posted(runtime, stream=True, thinking=thinking).content)
     assert events[0]["type"] == "message_start"
-    assert [each["type"] for each in events[-2:]] == ["message_delta", "message_stop"]
+    assert [item["type"] for item in events[-2:]] == ["message_delta", "message_stop"]
     thought = "".join(
-        each["delta"].get("thinking", "")
-        for each in events
-        if each["type"] == "content_block_delta"
+        item["delta"].get("thinking", "")
+        for item in events
+        if item["type"] == "content_block_delta"
     )
     assert "Planned 2 steps for plain, solver." in thought
     assert "Hm." in thought
 
 
-def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> None:
-    house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
-    events = events_of(posted(house, stream=True, tools=[CLOCK]).content)
-    begun = [each["content_block"] for each in events if each["type"] == "content_block_start"]
+def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(runtime: Runtime) -> None:
+    runtime.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
+    events = events_of(posted(runtime, stream=True, tools=[CLOCK]).content)
+    begun = [item["content_block"] for item in events if item["type"] == "content_block_start"]
     assert [block["type"] for block in begun] == ["text", "tool_use", "tool_use"]
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
@@ -192,17 +192,17 @@ def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: Runtime, client: anthropic.Anthropic, model: str, stream: bool
+    runtime: Runtime, client: anthropic.Anthropic, model: str, stream: bool
 ) -> None:
-    house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
+    runtime.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     first = message_of(client, stream, model=model, tools=[CLOCK])
     (call,) = first.content
     assert (first.stop_reason, call.name, call.input) == ("tool_use", "clock", {"zone": "UTC"})
     messages = with_results(WHY, first)
     second = message_of(client, stream, model=model, tools=[CLOCK], messages=messages)
     assert text_of(second) == "Noon."
-    assert results_of(house.solver.requests[-1]) == ["12:00"]
-    assert len(house.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
+    assert results_of(runtime.solver.requests[-1]) == ["12:00"]
+    assert len(runtime.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
 
 
 def message_of(client: anthropic.Anthropic, stream: bool, **more: Any) -> Any:
@@ -214,21 +214,23 @@ def message_of(client: anthropic.Anthropic, stream: bool, **more: Any) -> Any:
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_parallel_calls_come_together_and_are_answered_together(
-    house: Runtime, client: anthropic.Anthropic, model: str
+    runtime: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
-    house.solver.says([calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."])
+    runtime.solver.says(
+        [calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."]
+    )
     first = client.messages.create(**asked(model=model, tools=[CLOCK]))
     assert [block.type for block in first.content] == ["text", "tool_use", "tool_use"]
     again = asked(model=model, tools=[CLOCK], messages=with_results(WHY, first))
     assert text_of(client.messages.create(**again)) == "So."
-    assert results_of(house.solver.requests[-1]) == ["12:00", "12:00"]
+    assert results_of(runtime.solver.requests[-1]) == ["12:00", "12:00"]
 
 
 def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
-    house: Runtime, client: anthropic.Anthropic
+    runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
-    house.plans(*TWO_STEPS)
-    house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
+    runtime.plans(*TWO_STEPS)
+    runtime.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
     messages, spent, ids = list(WHY), 0, set()
     for turn in range(3):
         response = client.messages.create(**asked(tools=[CLOCK], messages=messages))
@@ -239,13 +241,13 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     assert text_of(response) == "Done."
     assert len(ids) == 3, "Claude Code takes two turns with one id for one message"
     assert len({run_of(id_) for id_ in ids}) == 1, "each turn was a run of its own"
-    assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
-    assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(run_of(response.id)).usage.total_tokens
+    assert (len(runtime.planner.requests), len(runtime.plain.requests)) == (1, 1)
+    assert results_of(runtime.solver.requests[-1]) == ["turn 0", "turn 1"]
+    assert spent == runtime.run(run_of(response.id)).usage.total_tokens
 
 
-def test_the_sdks_tool_runner_runs(house: Runtime, client: anthropic.Anthropic) -> None:
-    house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
+def test_the_sdks_tool_runner_runs(runtime: Runtime, client: anthropic.Anthropic) -> None:
+    runtime.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
 
     @anthropic.beta_tool
     def clock(zone: str) -> str:
@@ -260,24 +262,26 @@ def test_the_sdks_tool_runner_runs(house: Runtime, client: anthropic.Anthropic) 
         model=ULTRA, max_tokens=2000, messages=WHY, tools=[clock]
     )
     assert text_of(runner.until_done()) == "Noon."
-    assert results_of(house.solver.requests[-1]) == ["12:00 UTC"]
+    assert results_of(runtime.solver.requests[-1]) == ["12:00 UTC"]
 
 
-def test_an_error_of_a_tool_is_reported_as_one(house: Runtime, client: anthropic.Anthropic) -> None:
-    house.solver.says([calling(("a1", "{}")), "I cannot tell."])
+def test_an_error_of_a_tool_is_reported_as_one(
+    runtime: Runtime, client: anthropic.Anthropic
+) -> None:
+    runtime.solver.says([calling(("a1", "{}")), "I cannot tell."])
     first = client.messages.create(**asked(tools=[CLOCK]))
     messages = with_results(WHY, first)
     messages[-1]["content"][0]["is_error"] = True
     client.messages.create(**asked(tools=[CLOCK], messages=messages))
-    parts = [part for turn in house.solver.requests[-1].messages for part in turn.parts]
+    parts = [part for turn in runtime.solver.requests[-1].messages for part in turn.parts]
     assert [part.is_error for part in parts if isinstance(part, ToolResult)] == [True]
 
 
-def test_another_key_gets_a_run_of_its_own(house: Runtime, client: anthropic.Anthropic) -> None:
-    house.solver.says([calling(("a1", "{}")), "Late.", "Noon."])
+def test_another_key_gets_a_run_of_its_own(runtime: Runtime, client: anthropic.Anthropic) -> None:
+    runtime.solver.says([calling(("a1", "{}")), "Late.", "Noon."])
     first = client.messages.create(**asked(tools=[CLOCK]))
     again = asked(tools=[CLOCK], messages=with_results(WHY, first))
-    with client_of(house, house.key()) as other:
+    with client_of(runtime, runtime.key()) as other:
         response = other.messages.create(**again)
     assert text_of(response) == "Late."
     assert response.id.split("_")[1] != first.id.split("_")[1]
@@ -286,17 +290,17 @@ def test_another_key_gets_a_run_of_its_own(house: Runtime, client: anthropic.Ant
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_structured_output_is_parsed(
-    house: Runtime, client: anthropic.Anthropic, model: str
+    runtime: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
-    house.solver.says('{"steps": ["2+2"], "total": 4}')
+    runtime.solver.says('{"steps": ["2+2"], "total": 4}')
     response = client.messages.parse(**asked(model=model), output_format=Sum)
     assert response.parsed_output == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
-    house: Runtime, async_client: anthropic.AsyncAnthropic
+    runtime: Runtime, async_client: anthropic.AsyncAnthropic
 ) -> None:
-    house.solver.says('{"steps": [], "total": 4}')
+    runtime.solver.says('{"steps": [], "total": 4}')
     response = await async_client.messages.parse(**asked(), output_format=Sum)
     assert response.parsed_output == Sum(steps=[], total=4)
 
@@ -310,12 +314,12 @@ SOURCES: Final[Any] = [
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
 def test_images_go_to_workers_with_vision(
-    house: Runtime, client: anthropic.Anthropic, model: str, source: Any
+    runtime: Runtime, client: anthropic.Anthropic, model: str, source: Any
 ) -> None:
-    house.seer.says("A cat.")
+    runtime.seer.says("A cat.")
     response = client.messages.create(**asked(model=model, messages=looking_at(source)))
     assert text_of(response) == "A cat."
-    parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
+    parts = [part for message in runtime.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL)
     assert [part for part in parts if isinstance(part, Image)] == [
         Image(url=source["url"]) if "url" in source else data
@@ -333,7 +337,7 @@ def test_a_worker_that_cannot_see_refuses_a_picture(client: anthropic.Anthropic)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: Runtime, client: anthropic.Anthropic, model: str) -> None:
+def test_terms_reach_the_worker(runtime: Runtime, client: anthropic.Anthropic, model: str) -> None:
     client.messages.create(
         **asked(
             model=model,
@@ -344,31 +348,31 @@ def test_terms_reach_the_worker(house: Runtime, client: anthropic.Anthropic, mod
             system="Be kind.",
         )
     )
-    sent = house.solver.requests[-1]
+    sent = runtime.solver.requests[-1]
     assert (sent.max_tokens, sent.stop, sent.temperature) == (77, ("END",), 0.5)
     assert sent.effort == "high"
     assert "Be kind." in sent.text
 
 
-def test_a_budget_for_thinking_is_an_effort(house: Runtime, client: anthropic.Anthropic) -> None:
-    house.plans(*TWO_STEPS, Step("seer", "Judge.", "all"))
+def test_a_budget_for_thinking_is_an_effort(runtime: Runtime, client: anthropic.Anthropic) -> None:
+    runtime.plans(*TWO_STEPS, Step("seer", "Judge.", "all"))
     response = client.messages.with_raw_response.create(
         **asked(thinking={"type": "enabled", "budget_tokens": 1024})
     )
-    run = house.run(response.headers["x-podium-run"])
+    run = runtime.run(response.headers["x-podium-run"])
     assert run.max_steps == 2
 
 
-def test_an_answer_that_was_cut_off_says_so(house: Runtime, client: anthropic.Anthropic) -> None:
-    house.solver.says(Reply("Becau", USED, "length"))
+def test_an_answer_that_was_cut_off_says_so(runtime: Runtime, client: anthropic.Anthropic) -> None:
+    runtime.solver.says(Reply("Becau", USED, "length"))
     assert client.messages.create(**asked(max_tokens=1)).stop_reason == "max_tokens"
 
 
 def test_thinking_comes_back_to_the_model_that_did_it(
-    house: Runtime, client: anthropic.Anthropic
+    runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
     thought = Thinking("Hm.", "sealed", "solver-1")
-    house.solver.says([Reply("One.", USED, thinking=(thought,)), "Two."])
+    runtime.solver.says([Reply("One.", USED, thinking=(thought,)), "Two."])
     wish: Any = {"type": "enabled", "budget_tokens": 1024}
     first = client.messages.create(**asked(model="solver", thinking=wish))
     assert first.content[0].type == "thinking"
@@ -378,17 +382,17 @@ def test_thinking_comes_back_to_the_model_that_did_it(
         {"role": "user", "content": "And?"},
     ]
     client.messages.create(**asked(model="solver", thinking=wish, messages=messages))
-    parts = [part for turn in house.solver.requests[-1].messages for part in turn.parts]
+    parts = [part for turn in runtime.solver.requests[-1].messages for part in turn.parts]
     assert thought in parts
 
 
-def test_tokens_are_counted(house: Runtime, client: anthropic.Anthropic) -> None:
+def test_tokens_are_counted(runtime: Runtime, client: anthropic.Anthropic) -> None:
     short = client.messages.count_tokens(model=ULTRA, messages=WHY).input_tokens
     long = client.messages.count_tokens(
         model=ULTRA, messages=WHY, system="Be kind. " * 100, tools=[CLOCK]
     ).input_tokens
     assert 0 < short < long
-    assert not house.solver.requests
+    assert not runtime.solver.requests
     with pytest.raises(anthropic.NotFoundError):
         client.messages.count_tokens(model="none", messages=WHY)
 
@@ -401,7 +405,7 @@ def test_models_are_listed_and_found(client: anthropic.Anthropic) -> None:
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: Runtime, client: anthropic.Anthropic
+    runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
     response = client.messages.with_raw_response.create(
         **asked(), extra_headers={"X-Podium-Trace": "1"}
@@ -409,14 +413,14 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     run_id = response.headers["x-podium-run"]
     assert response.http_response.json()["podium"]["run_id"] == run_id
     assert response.parse().id == run_id.replace("run_", "msg_")
-    assert "podium" not in posted(house).json()
+    assert "podium" not in posted(runtime).json()
 
 
 @pytest.mark.parametrize(("rules", "error", "status"), not_allowed(anthropic))
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
-    house: Runtime, rules: Rules, error: type[anthropic.APIStatusError], status: int
+    runtime: Runtime, rules: Rules, error: type[anthropic.APIStatusError], status: int
 ) -> None:
-    with client_of(house, house.key(rules)) as client:
+    with client_of(runtime, runtime.key(rules)) as client:
         if status == 429:
             client.messages.create(**asked())
         with pytest.raises(error) as caught:
@@ -424,8 +428,8 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     assert caught.value.status_code == status
 
 
-def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
-    with client_of(house, "pk_wrong") as client, pytest.raises(anthropic.AuthenticationError):
+def test_a_wrong_key_is_an_authentication_error(runtime: Runtime) -> None:
+    with client_of(runtime, "pk_wrong") as client, pytest.raises(anthropic.AuthenticationError):
         client.messages.create(**asked())
 
 
@@ -456,9 +460,9 @@ def test_what_is_wrong_is_named(
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: Runtime, client: anthropic.Anthropic, model: str, stream: bool
+    runtime: Runtime, client: anthropic.Anthropic, model: str, stream: bool
 ) -> None:
-    for worker in house.workers:
+    for worker in runtime.workers:
         worker.says(Unavailable("no connection"))
     with pytest.raises(anthropic.InternalServerError, match="no connection") as caught:
         client.messages.create(**asked(model=model, stream=stream))
@@ -466,13 +470,13 @@ def test_an_upstream_that_fails_is_a_server_error(
 
 
 def test_a_stream_that_cannot_go_on_ends_with_an_error(
-    house: Runtime, client: anthropic.Anthropic
+    runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
-    house.solver.plays(scene)
+    runtime.solver.plays(scene)
     stream = client.messages.create(**asked(model="solver", stream=True))
     with pytest.raises(anthropic.APIStatusError, match="broken off"):
         list(stream)
@@ -480,12 +484,12 @@ def test_a_stream_that_cannot_go_on_ends_with_an_error(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: Runtime, async_client: anthropic.AsyncAnthropic, model: str
+    runtime: Runtime, async_client: anthropic.AsyncAnthropic, model: str
 ) -> None:
-    house.solver.hangs_after()
+    runtime.solver.hangs_after()
     asking = asyncio.create_task(async_client.messages.create(**asked(model=model)))
     async with asyncio.timeout(PATIENCE):
-        assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
+        assert await asyncio.to_thread(runtime.solver.being_asked.wait, PATIENCE)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert await asyncio.to_thread(house.solver.cancelled.wait, PATIENCE)
+        assert await asyncio.to_thread(runtime.solver.cancelled.wait, PATIENCE)

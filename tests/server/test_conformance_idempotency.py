@@ -26,21 +26,21 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def posted(house: Runtime, path: str, name: str, token: str = "", **more: Any) -> httpx.Response:
+def posted(runtime: Runtime, path: str, name: str, token: str = "", **more: Any) -> httpx.Response:
     body = {"model": ULTRA, **BODIES[path], **more}
-    headers = {"Authorization": f"Bearer {token or house.token}", "Idempotency-Key": name}
-    return house.http.post(path, json=body, headers=headers)
+    headers = {"Authorization": f"Bearer {token or runtime.token}", "Idempotency-Key": name}
+    return runtime.http.post(path, json=body, headers=headers)
 
 
 class Counting:
     """Answers each call with its number, when it may."""
 
-    def __init__(self, house: Runtime) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.calls = 0
         self.asked = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
-        house.solver.plays(self.scene)
+        runtime.solver.plays(self.scene)
 
     async def scene(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         self.calls += 1
@@ -55,10 +55,10 @@ class Counting:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
 def test_a_request_that_is_sent_again_gets_the_answer_of_the_one_run(
-    house: Runtime, path: str, stream: bool
+    runtime: Runtime, path: str, stream: bool
 ) -> None:
-    counting = Counting(house)
-    first, again = (posted(house, path, f"{path} {stream}", stream=stream) for _ in range(2))
+    counting = Counting(runtime)
+    first, again = (posted(runtime, path, f"{path} {stream}", stream=stream) for _ in range(2))
     assert (first.status_code, again.status_code, counting.calls) == (200, 200, 1)
     for response in (first, again):
         assert "answer" in response.text
@@ -70,27 +70,27 @@ def test_a_request_that_is_sent_again_gets_the_answer_of_the_one_run(
 
 
 def test_the_sdk_gets_the_same_completion_again_whole_and_as_a_stream(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    counting = Counting(house)
+    counting = Counting(runtime)
     response = [
         sdk.chat.completions.create(model=ULTRA, messages=WHY, extra_headers=NAMED)
         for _ in range(3)
     ]
-    assert [each.choices[0].message.content for each in response] == ["answer 1"] * 3
-    assert len({each.id for each in response}) == 1
+    assert [item.choices[0].message.content for item in response] == ["answer 1"] * 3
+    assert len({item.id for item in response}) == 1
     assert response[0].usage == response[2].usage
     streams = []
     for _ in range(2):
         pieces = sdk.chat.completions.create(
             model=ULTRA, messages=WHY, stream=True, extra_headers={"Idempotency-Key": "a stream"}
         )
-        streams.append("".join(each.choices[0].delta.content or "" for each in pieces))
+        streams.append("".join(item.choices[0].delta.content or "" for item in pieces))
     assert streams == ["answer 2"] * 2
     assert counting.calls == 2
 
 
-def test_with_another_body_the_name_is_refused(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_with_another_body_the_name_is_refused(runtime: Runtime, sdk: openai.OpenAI) -> None:
     sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "bodies"}
     )
@@ -101,35 +101,35 @@ def test_with_another_body_the_name_is_refused(house: Runtime, sdk: openai.OpenA
             temperature=0.5,
             extra_headers={"Idempotency-Key": "bodies"},
         )
-    other = posted(house, "/v1/messages", "bodies")
+    other = posted(runtime, "/v1/messages", "bodies")
     assert other.status_code == 409
     assert other.json()["error"]["type"] == "conflict_error"
 
 
-def test_the_names_of_a_key_are_its_own(house: Runtime) -> None:
-    counting = Counting(house)
-    other = house.key(Rules())
-    posted(house, "/v1/responses", "ours")
-    assert "answer 2" in posted(house, "/v1/responses", "ours", other).text
+def test_the_names_of_a_key_are_its_own(runtime: Runtime) -> None:
+    counting = Counting(runtime)
+    other = runtime.key(Rules())
+    posted(runtime, "/v1/responses", "ours")
+    assert "answer 2" in posted(runtime, "/v1/responses", "ours", other).text
     assert counting.calls == 2
 
 
-def test_what_is_sent_again_while_it_continues_waits_for_the_end(house: Runtime) -> None:
-    counting = Counting(house)
+def test_what_is_sent_again_while_it_continues_waits_for_the_end(runtime: Runtime) -> None:
+    counting = Counting(runtime)
     counting.may_answer.clear()
     with ThreadPoolExecutor(3) as threads:
-        sent = [threads.submit(posted, house, "/v1/messages", "at once") for _ in range(3)]
+        sent = [threads.submit(posted, runtime, "/v1/messages", "at once") for _ in range(3)]
         assert counting.asked.wait(PATIENCE)
         counting.may_answer.set()
-        values = [each.result(PATIENCE) for each in sent]
-    assert {each.json()["content"][0]["text"] for each in values} == {"answer 1"}
+        values = [item.result(PATIENCE) for item in sent]
+    assert {item.json()["content"][0]["text"] for item in values} == {"answer 1"}
     assert counting.calls == 1
 
 
-def test_a_run_whose_client_left_resumes_when_the_request_is_repeated(house: Runtime) -> None:
-    counting = Counting(house)
+def test_a_run_whose_client_left_resumes_when_the_request_is_repeated(runtime: Runtime) -> None:
+    counting = Counting(runtime)
     counting.may_answer.clear()
-    client = openai_client(house, house.token)
+    client = openai_client(runtime, runtime.token)
     with pytest.raises(openai.APITimeoutError):
         client.chat.completions.create(
             model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "gone"}, timeout=0.3
@@ -139,26 +139,26 @@ def test_a_run_whose_client_left_resumes_when_the_request_is_repeated(house: Run
         model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "gone"}
     )
     client.close()
-    run = house.run(response.id.replace("chatcmpl-", "run_"))
+    run = runtime.run(response.id.replace("chatcmpl-", "run_"))
     assert (run.status, run.answer) == ("answered", response.choices[0].message.content)
     assert len(run.rounds) == 1
 
 
-def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(house: Runtime) -> None:
-    counting = Counting(house)
+def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(runtime: Runtime) -> None:
+    counting = Counting(runtime)
     params: dict[str, Any] = {"podium": {"budget": {"calls": 1}}}
-    first, again = (posted(house, "/v1/responses", "failing", **params) for _ in range(2))
+    first, again = (posted(runtime, "/v1/responses", "failing", **params) for _ in range(2))
     assert (first.status_code, again.status_code, counting.calls) == (402, 402, 0)
-    assert house.run(first.headers["X-Podium-Run"]).status == "exhausted"
+    assert runtime.run(first.headers["X-Podium-Run"]).status == "exhausted"
 
 
-def test_what_was_refused_before_a_run_began_may_be_sent_again(house: Runtime) -> None:
+def test_what_was_refused_before_a_run_began_may_be_sent_again(runtime: Runtime) -> None:
     nobody = {"worker": "nobody", "subtask": "answer", "access": []}
     wrong: dict[str, Any] = {"podium": {"workflow": {"steps": [nobody]}}}
     path = "/v1/chat/completions"
-    first, again = (posted(house, path, "refused", **wrong) for _ in range(2))
+    first, again = (posted(runtime, path, "refused", **wrong) for _ in range(2))
     assert first.status_code == again.status_code == 400
-    assert posted(house, path, "refused").status_code == 200
+    assert posted(runtime, path, "refused").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_was_refused_before_a_run_began_may_be_sent_again(house: Runtime) -
     ],
 )
 def test_a_name_that_can_stand_for_no_run_is_refused(
-    house: Runtime, name: str, more: dict[str, Any]
+    runtime: Runtime, name: str, more: dict[str, Any]
 ) -> None:
-    refused = posted(house, "/v1/chat/completions", name, **more)
+    refused = posted(runtime, "/v1/chat/completions", name, **more)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Idempotency-Key")

@@ -39,17 +39,17 @@ CLOCK: Final[ChatCompletionToolParam] = {
 NO_SCHEMA: Final = {"name": "odd", "schema": {"type": 3}}
 
 
-def posted(house: Runtime, **body: Any) -> httpx.Response:
+def posted(runtime: Runtime, **body: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
-    headers = {"Authorization": f"Bearer {house.token}"}
-    return house.http.post(
+    headers = {"Authorization": f"Bearer {runtime.token}"}
+    return runtime.http.post(
         "/v1/chat/completions", json={"model": ULTRA, "messages": WHY} | body, headers=headers
     )
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
-    for worker in house.workers:
+def test_a_question_is_answered(runtime: Runtime, sdk: openai.OpenAI, model: str) -> None:
+    for worker in runtime.workers:
         worker.says("Because.")
     response = sdk.chat.completions.create(model=model, messages=WHY)
     assert response.choices[0].message.content == "Because."
@@ -64,14 +64,14 @@ async def test_a_question_is_answered_to_the_async_client(
     assert response.choices[0].message.content == "solver says so"
 
 
-def test_a_completion_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
-    assert checked(posted(house).json()).choices[0].message.content == "solver says so"
+def test_a_completion_fits_the_sdks_types_to_the_letter(runtime: Runtime) -> None:
+    assert checked(posted(runtime).json()).choices[0].message.content == "solver says so"
 
 
 def test_usage_sums_every_call_and_reports_the_planners_part(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.plans(*TWO_STEPS)
+    runtime.plans(*TWO_STEPS)
     response = sdk.chat.completions.create(model=ULTRA, messages=WHY)
     assert response.usage is not None
     assert (response.usage.prompt_tokens, response.usage.completion_tokens) == (300, 30)
@@ -90,9 +90,9 @@ def test_usage_sums_every_call_and_reports_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_with_usage(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.says("one two three")
+    runtime.solver.says("one two three")
     stream = sdk.chat.completions.create(
         model=model, messages=WHY, stream=True, stream_options={"include_usage": True}
     )
@@ -105,9 +105,9 @@ def test_a_stream_comes_in_pieces_and_ends_with_usage(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: Runtime, async_sdk: openai.AsyncOpenAI
+    runtime: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
-    house.solver.says("one two three")
+    runtime.solver.says("one two three")
     async with async_sdk.chat.completions.stream(model=ULTRA, messages=WHY) as stream:
         final = await stream.get_final_completion()
     assert final.choices[0].message.content == "one two three"
@@ -115,23 +115,23 @@ async def test_a_stream_is_put_together_by_the_async_client(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.hangs_after("one", " two")
+    runtime.solver.hangs_after("one", " two")
     with sdk.chat.completions.create(model=model, messages=WHY, stream=True) as stream:
         heard = ""
         for chunk in stream:
             heard += chunk.choices[0].delta.content or ""
             if heard == "one two":
                 break
-    assert house.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
+    assert runtime.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
 
 
-def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
-    house.plans(*TWO_STEPS)
-    house.solver.says(Reply("It is so.", USED, thinking=(Thinking("Hm."),)))
+def test_a_recorded_stream_fits_the_sdks_types(runtime: Runtime) -> None:
+    runtime.plans(*TWO_STEPS)
+    runtime.solver.says(Reply("It is so.", USED, thinking=(Thinking("Hm."),)))
     body = posted(
-        house, stream=True, stream_options={"include_usage": True}, reasoning_effort="medium"
+        runtime, stream=True, stream_options={"include_usage": True}, reasoning_effort="medium"
     ).content
     events = chunks(body)
     assert events[0].choices[0].delta.role == "assistant"
@@ -149,9 +149,9 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
+    runtime: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
-    house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
+    runtime.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     asked: dict[str, Any] = {"model": model, "tools": [CLOCK]}
     first = message_of(sdk, asked, WHY, stream)
     (call,) = first["tool_calls"]
@@ -159,8 +159,8 @@ def test_a_tool_is_called_and_its_result_is_read(
     result = {"role": "tool", "tool_call_id": call["id"], "content": "12:00"}
     second = message_of(sdk, asked, [*WHY, first, result], stream)
     assert second["content"] == "Noon."
-    assert results_of(house.solver.requests[-1]) == ["12:00"]
-    assert len(house.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
+    assert results_of(runtime.solver.requests[-1]) == ["12:00"]
+    assert len(runtime.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
 
 
 def message_of(
@@ -181,9 +181,11 @@ def message_of(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_parallel_calls_come_together_and_are_answered_together(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.says([calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."])
+    runtime.solver.says(
+        [calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."]
+    )
     first = message_of(sdk, {"model": model, "tools": [CLOCK]}, WHY, False)
     assert first["content"] == "Let me see."
     assert len(first["tool_calls"]) == 2
@@ -193,14 +195,14 @@ def test_parallel_calls_come_together_and_are_answered_together(
     ]
     second = message_of(sdk, {"model": model, "tools": [CLOCK]}, [*WHY, first, *results], False)
     assert second["content"] == "So."
-    assert results_of(house.solver.requests[-1]) == ["result 0", "result 1"]
+    assert results_of(runtime.solver.requests[-1]) == ["result 0", "result 1"]
 
 
 def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.plans(*TWO_STEPS)
-    house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
+    runtime.plans(*TWO_STEPS)
+    runtime.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
     messages: list[Any] = list(WHY)
     spent, ids = 0, set()
     for turn in range(3):
@@ -216,27 +218,27 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     assert len(ids) == 3, "two turns are one message to clients that tell them apart by id"
     runs = {run_of(id_) for id_ in ids}
     assert len(runs) == 1, "each turn was a run of its own"
-    assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
-    assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(runs.pop()).usage.total_tokens
+    assert (len(runtime.planner.requests), len(runtime.plain.requests)) == (1, 1)
+    assert results_of(runtime.solver.requests[-1]) == ["turn 0", "turn 1"]
+    assert spent == runtime.run(runs.pop()).usage.total_tokens
 
 
-def test_another_key_gets_a_run_of_its_own(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says([calling(("a1", "{}")), "Noon."])
+def test_another_key_gets_a_run_of_its_own(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.solver.says([calling(("a1", "{}")), "Noon."])
     first = message_of(sdk, {"model": ULTRA, "tools": [CLOCK]}, WHY, False)
     result = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "12:00"}
     messages: Any = [*WHY, first, result]
     call_id = first["tool_calls"][0]["id"]
-    with openai_client(house, house.key()) as other:
+    with openai_client(runtime, runtime.key()) as other:
         response = other.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
     assert response.choices[0].message.content == "Noon."
     assert response.id.removeprefix("chatcmpl-").split("_")[0] != call_id.split("_")[1]
 
 
 def test_results_of_calls_of_another_server_are_answered(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.solver.says("Noon.")
+    runtime.solver.says("Noon.")
     call = {"id": "call_x", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     messages: Any = [
         *WHY,
@@ -245,29 +247,31 @@ def test_results_of_calls_of_another_server_are_answered(
     ]
     response = sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
     assert response.choices[0].message.content == "Noon."
-    assert results_of(house.solver.requests[-1]) == ["12:00"]
+    assert results_of(runtime.solver.requests[-1]) == ["12:00"]
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
-    house.solver.says('{"steps": ["2+2"], "total": 4}')
+def test_structured_output_is_parsed(runtime: Runtime, sdk: openai.OpenAI, model: str) -> None:
+    runtime.solver.says('{"steps": ["2+2"], "total": 4}')
     response = sdk.chat.completions.parse(model=model, messages=WHY, response_format=Sum)
     assert response.choices[0].message.parsed == Sum(steps=["2+2"], total=4)
-    schema = house.solver.requests[-1].schema
+    schema = runtime.solver.requests[-1].schema
     assert schema is not None
     assert set(schema["properties"]) == {"steps", "total"}
 
 
-def test_what_does_not_fit_the_schema_is_repaired_once(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says(['{"steps": "none"}', '{"steps": [], "total": 4}'])
+def test_what_does_not_fit_the_schema_is_repaired_once(
+    runtime: Runtime, sdk: openai.OpenAI
+) -> None:
+    runtime.solver.says(['{"steps": "none"}', '{"steps": [], "total": 4}'])
     response = sdk.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
     assert response.choices[0].message.parsed == Sum(steps=[], total=4)
     assert response.usage is not None
     assert response.usage.prompt_tokens == 300, "the planner, the first try and the repair"
 
 
-def test_structured_output_is_parsed_from_a_stream(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says('{"steps": [], "total": 4}')
+def test_structured_output_is_parsed_from_a_stream(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.solver.says('{"steps": [], "total": 4}')
     with sdk.chat.completions.stream(model=ULTRA, messages=WHY, response_format=Sum) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.parsed == Sum(steps=[], total=4)
@@ -275,9 +279,9 @@ def test_structured_output_is_parsed_from_a_stream(house: Runtime, sdk: openai.O
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_refusal_of_structured_output_is_reported_as_one_streamed_or_whole(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.says(Reply("I will not.", finish="refused"))
+    runtime.solver.says(Reply("I will not.", finish="refused"))
     form: Any = {
         "type": "json_schema",
         "json_schema": {"name": "sum", "schema": Sum.model_json_schema()},
@@ -296,12 +300,12 @@ def test_a_refusal_of_structured_output_is_reported_as_one_streamed_or_whole(
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "seer"])
 def test_images_go_to_workers_with_vision(
-    house: Runtime, sdk: openai.OpenAI, model: str, url: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str, url: str
 ) -> None:
-    house.seer.says("A cat.")
+    runtime.seer.says("A cat.")
     response = sdk.chat.completions.create(model=model, messages=looking_at(url))
     assert response.choices[0].message.content == "A cat."
-    parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
+    parts = [part for message in runtime.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL)
     assert [part for part in parts if isinstance(part, Image)] == [
         data if url.startswith("data:") else Image(url=url)
@@ -323,7 +327,7 @@ def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
         )
 
 
-def test_a_conversation_reaches_the_worker(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_a_conversation_reaches_the_worker(runtime: Runtime, sdk: openai.OpenAI) -> None:
     messages: Any = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Call me Ada."},
@@ -331,15 +335,15 @@ def test_a_conversation_reaches_the_worker(house: Runtime, sdk: openai.OpenAI) -
         {"role": "user", "content": "Who am I?"},
     ]
     sdk.chat.completions.create(model="solver", messages=messages)
-    sent = house.solver.requests[-1].messages
+    sent = runtime.solver.requests[-1].messages
     assert [message.text for message in sent] == [message["content"] for message in messages]
     sdk.chat.completions.create(model=ULTRA, messages=messages)
-    everything = house.solver.requests[-1].text
+    everything = runtime.solver.requests[-1].text
     assert all(message["content"] in everything for message in messages)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
+def test_terms_reach_the_worker(runtime: Runtime, sdk: openai.OpenAI, model: str) -> None:
     sdk.chat.completions.create(
         model=model,
         messages=WHY,
@@ -350,22 +354,22 @@ def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) 
         seed=7,
         reasoning_effort="high",
     )
-    sent = house.solver.requests[-1]
+    sent = runtime.solver.requests[-1]
     assert (sent.max_tokens, sent.stop, sent.effort) == (77, ("END",), "high")
     assert (sent.temperature, sent.top_p, sent.seed) == (0.5, 0.9, 7)
 
 
-def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says(Reply("Becau", USED, "length"))
+def test_an_answer_that_was_cut_off_says_so(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.solver.says(Reply("Becau", USED, "length"))
     response = sdk.chat.completions.create(model=ULTRA, messages=WHY, max_tokens=1)
     assert response.choices[0].finish_reason == "length"
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
     plain = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY)
-    assert house.run(plain.headers["x-podium-run"]).answer == "solver says so"
+    assert runtime.run(plain.headers["x-podium-run"]).answer == "solver says so"
     assert "podium" not in plain.http_response.json()
     traced = sdk.chat.completions.with_raw_response.create(
         model=ULTRA, messages=WHY, extra_headers={"X-Podium-Trace": "1"}
@@ -376,19 +380,19 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert traced.parse().choices[0].message.content == "solver says so"
 
 
-def test_podium_params_go_in_the_extra_body(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_podium_params_go_in_the_extra_body(runtime: Runtime, sdk: openai.OpenAI) -> None:
     response = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_body={"podium": {"exclude": ["solver-works"]}}
     )
     assert response.choices[0].message.content == "seer says so"
 
 
-def test_what_is_not_to_be_stored_is_not(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_what_is_not_to_be_stored_is_not(runtime: Runtime, sdk: openai.OpenAI) -> None:
     response = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
     assert "x-podium-run" not in response.headers
     run_id = response.parse().id.replace("chatcmpl-", "run_")
-    headers = {"Authorization": f"Bearer {house.token}"}
-    found = house.http.get(f"/v1/runs/{run_id}", headers=headers)
+    headers = {"Authorization": f"Bearer {runtime.token}"}
+    found = runtime.http.get(f"/v1/runs/{run_id}", headers=headers)
     assert found.status_code == 404
 
 
@@ -415,9 +419,9 @@ def test_models_are_listed_and_found(sdk: openai.OpenAI) -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
-    house: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
+    runtime: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
 ) -> None:
-    with openai_client(house, house.key(rules)) as sdk:
+    with openai_client(runtime, runtime.key(rules)) as sdk:
         if status == 429:  # the first exceeds the rate, and the second is reported
             sdk.chat.completions.create(model=ULTRA, messages=WHY)
         with pytest.raises(error) as caught:
@@ -427,8 +431,8 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
         assert int(caught.value.response.headers["retry-after"]) >= 1
 
 
-def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
-    with openai_client(house, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
+def test_a_wrong_key_is_an_authentication_error(runtime: Runtime) -> None:
+    with openai_client(runtime, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
         sdk.chat.completions.create(model=ULTRA, messages=WHY)
 
 
@@ -473,9 +477,9 @@ def test_what_is_wrong_is_named(
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
+    runtime: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
-    for worker in house.workers:
+    for worker in runtime.workers:
         worker.says(Unavailable("no connection"))
     with pytest.raises(openai.InternalServerError, match="no connection") as caught:
         sdk.chat.completions.create(model=model, messages=WHY, stream=stream)
@@ -491,15 +495,15 @@ def test_a_picture_that_is_too_large_is_refused(sdk: openai.OpenAI) -> None:
     assert caught.value.status_code == 413
 
 
-def test_a_body_that_is_too_large_is_refused(house: Runtime) -> None:
-    response = posted(house, user="A" * (33 * 1024 * 1024))
+def test_a_body_that_is_too_large_is_refused(runtime: Runtime) -> None:
+    response = posted(runtime, user="A" * (33 * 1024 * 1024))
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "request_too_large"
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_that_breaks_off_continues_where_it_was(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     scenes = ["breaks", "goes on"]
 
@@ -510,18 +514,20 @@ def test_a_stream_that_breaks_off_continues_where_it_was(
         yield Delta(" three")
         yield Reply(" three", USED)
 
-    house.solver.plays(scene)
+    runtime.solver.plays(scene)
     stream = sdk.chat.completions.create(model=model, messages=WHY, stream=True)
     words = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert words == "one two three"
 
 
-def test_a_stream_that_cannot_go_on_ends_with_an_error(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_a_stream_that_cannot_go_on_ends_with_an_error(
+    runtime: Runtime, sdk: openai.OpenAI
+) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
-    for worker in house.workers:
+    for worker in runtime.workers:
         worker.plays(scene)
     stream = sdk.chat.completions.create(model="solver", messages=WHY, stream=True)
     with pytest.raises(openai.APIError, match="broken off"):
@@ -530,21 +536,21 @@ def test_a_stream_that_cannot_go_on_ends_with_an_error(house: Runtime, sdk: open
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: Runtime, async_sdk: openai.AsyncOpenAI, model: str
+    runtime: Runtime, async_sdk: openai.AsyncOpenAI, model: str
 ) -> None:
-    house.solver.hangs_after()
+    runtime.solver.hangs_after()
     asking = asyncio.create_task(async_sdk.chat.completions.create(model=model, messages=WHY))
     async with asyncio.timeout(PATIENCE):
-        assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
+        assert await asyncio.to_thread(runtime.solver.being_asked.wait, PATIENCE)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert await asyncio.to_thread(house.solver.cancelled.wait, PATIENCE)
+        assert await asyncio.to_thread(runtime.solver.cancelled.wait, PATIENCE)
 
 
 async def test_many_clients_are_answered_at_once(
-    house: Runtime, async_sdk: openai.AsyncOpenAI
+    runtime: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
-    house.solver.says(lambda request: request.messages[-1].text)
+    runtime.solver.says(lambda request: request.messages[-1].text)
     asked = [
         async_sdk.chat.completions.create(
             model="solver", messages=[{"role": "user", "content": f"number {number}"}]
@@ -552,12 +558,12 @@ async def test_many_clients_are_answered_at_once(
         for number in range(20)
     ]
     results = await asyncio.gather(*asked)
-    said = [each.choices[0].message.content for each in results]
+    said = [item.choices[0].message.content for item in results]
     assert said == [f"number {number}" for number in range(20)]
 
 
-def test_json_without_a_schema_is_any_object(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says('{"any": 1}')
+def test_json_without_a_schema_is_any_object(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.solver.says('{"any": 1}')
     response = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, response_format={"type": "json_object"}
     )

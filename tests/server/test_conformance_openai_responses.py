@@ -27,10 +27,10 @@ CLOCK: Final[FunctionToolParam] = {
 }
 
 
-def posted(house: Runtime, **body: Any) -> httpx.Response:
+def posted(runtime: Runtime, **body: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
-    headers = {"Authorization": f"Bearer {house.token}"}
-    return house.http.post(
+    headers = {"Authorization": f"Bearer {runtime.token}"}
+    return runtime.http.post(
         "/v1/responses", json={"model": ULTRA, "input": "Why?"} | body, headers=headers
     )
 
@@ -45,8 +45,8 @@ def outputs(response: Any, said: str = "12:00") -> list[Any]:
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
-    for worker in house.workers:
+def test_a_question_is_answered(runtime: Runtime, sdk: openai.OpenAI, model: str) -> None:
+    for worker in runtime.workers:
         worker.says("Because.")
     response = sdk.responses.create(model=model, input="Why?")
     assert (response.output_text, response.status, response.model) == (
@@ -63,14 +63,14 @@ async def test_a_question_is_answered_to_the_async_client(
     assert response.output_text == "solver says so"
 
 
-def test_a_response_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
-    assert valid_response(posted(house).json()).output_text == "solver says so"
+def test_a_response_fits_the_sdks_types_to_the_letter(runtime: Runtime) -> None:
+    assert valid_response(posted(runtime).json()).output_text == "solver says so"
 
 
 def test_usage_sums_every_call_and_reports_the_planners_part(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.plans(*TWO_STEPS)
+    runtime.plans(*TWO_STEPS)
     response = sdk.responses.create(model=ULTRA, input="Why?")
     assert response.usage is not None
     assert response.usage.to_dict() == {
@@ -89,9 +89,9 @@ def test_usage_sums_every_call_and_reports_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_whole(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.says("one two three")
+    runtime.solver.says("one two three")
     heard = list(sdk.responses.create(model=model, input="Why?", stream=True))
     words = [event.delta for event in heard if event.type == "response.output_text.delta"]
     assert words == ["one", " two", " three"]
@@ -102,9 +102,9 @@ def test_a_stream_comes_in_pieces_and_ends_whole(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: Runtime, async_sdk: openai.AsyncOpenAI
+    runtime: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
-    house.solver.says("one two three")
+    runtime.solver.says("one two three")
     async with async_sdk.responses.stream(model=ULTRA, input="Why?") as stream:
         final = await stream.get_final_response()
     assert final.output_text == "one two three"
@@ -112,20 +112,20 @@ async def test_a_stream_is_put_together_by_the_async_client(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.hangs_after("one", " two")
+    runtime.solver.hangs_after("one", " two")
     with sdk.responses.create(model=model, input="Why?", stream=True) as stream:
         heard = ""
         for event in stream:
             heard += event.delta if event.type == "response.output_text.delta" else ""
             if heard == "one two":
                 break
-    assert house.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
+    assert runtime.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
 
 
-def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
-    house.plans(*TWO_STEPS)
+def test_a_recorded_stream_fits_the_sdks_types(runtime: Runtime) -> None:
+    runtime.plans(*TWO_STEPS)
 
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("Hm.", "thinking")
@@ -133,9 +133,9 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
         yield Delta("so.")
         yield Reply("It is so.", USED, thinking=(Thinking("Hm.", "sealed", "solver-1"),))
 
-    house.solver.plays(scene)
+    runtime.solver.plays(scene)
     body = posted(
-        house,
+        runtime,
         stream=True,
         reasoning={"effort": "medium", "summary": "auto"},
         include=["reasoning.encrypted_content"],
@@ -143,24 +143,24 @@ def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
     events = events_of(body)
     assert events[0]["type"] == "response.created"
     assert events[-1]["type"] == "response.completed"
-    summaries = [each["text"] for each in events if each["type"].endswith("summary_text.done")]
+    summaries = [entry["text"] for entry in events if entry["type"].endswith("summary_text.done")]
     assert summaries[0].startswith("Planned 2 steps for plain, solver.")
     assert "Hm." in "".join(summaries)
 
 
-def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> None:
-    house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
-    events = events_of(posted(house, stream=True, tools=[CLOCK]).content)
-    done = [each for each in events if each["type"] == "response.function_call_arguments.done"]
-    assert [each["arguments"] for each in done] == ['{"zone": "UTC"}', "{}"]
+def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(runtime: Runtime) -> None:
+    runtime.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
+    events = events_of(posted(runtime, stream=True, tools=[CLOCK]).content)
+    done = [entry for entry in events if entry["type"] == "response.function_call_arguments.done"]
+    assert [entry["arguments"] for entry in done] == ['{"zone": "UTC"}', "{}"]
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
+    runtime: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
-    house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
+    runtime.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     conversation: list[Any] = [{"role": "user", "content": "What time is it?"}]
     first = response_of(sdk, stream, model=model, input=conversation, tools=[CLOCK])
     (call,) = first.output
@@ -168,8 +168,8 @@ def test_a_tool_is_called_and_its_result_is_read(
     conversation += [*first.output, *outputs(first)]
     second = response_of(sdk, stream, model=model, input=conversation, tools=[CLOCK])
     assert second.output_text == "Noon."
-    assert results_of(house.solver.requests[-1]) == ["12:00"]
-    assert len(house.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
+    assert results_of(runtime.solver.requests[-1]) == ["12:00"]
+    assert len(runtime.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
 
 
 def response_of(sdk: openai.OpenAI, stream: bool, **asked: Any) -> Any:
@@ -180,20 +180,20 @@ def response_of(sdk: openai.OpenAI, stream: bool, **asked: Any) -> Any:
 
 
 def test_results_of_tools_go_on_from_the_response_by_its_id(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.solver.says([calling(("a1", "{}"), ("a2", "{}")), "Noon."])
+    runtime.solver.says([calling(("a1", "{}"), ("a2", "{}")), "Noon."])
     first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
     second = sdk.responses.create(
         model=ULTRA, previous_response_id=first.id, input=outputs(first), tools=[CLOCK]
     )
     assert second.output_text == "Noon."
-    assert results_of(house.solver.requests[-1]) == ["12:00", "12:00"]
+    assert results_of(runtime.solver.requests[-1]) == ["12:00", "12:00"]
 
 
-def test_several_turns_of_tools_pay_nothing_twice(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.plans(*TWO_STEPS)
-    house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
+def test_several_turns_of_tools_pay_nothing_twice(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.plans(*TWO_STEPS)
+    runtime.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
     response = sdk.responses.create(model=ULTRA, input="When?", tools=[CLOCK])
     spent = response.usage.total_tokens if response.usage else 0
     for turn in range(2):
@@ -205,16 +205,16 @@ def test_several_turns_of_tools_pay_nothing_twice(house: Runtime, sdk: openai.Op
         )
         spent += response.usage.total_tokens if response.usage else 0
     assert response.output_text == "Done."
-    assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
-    assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(f"run_{response.id.split('_')[1]}").usage.total_tokens
+    assert (len(runtime.planner.requests), len(runtime.plain.requests)) == (1, 1)
+    assert results_of(runtime.solver.requests[-1]) == ["turn 0", "turn 1"]
+    assert spent == runtime.run(f"run_{response.id.split('_')[1]}").usage.total_tokens
     assert response.id.endswith("_2")
 
 
 def test_a_response_that_waits_for_tools_is_not_continued_from_without_their_results(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.solver.says(calling(("a1", "{}")))
+    runtime.solver.says(calling(("a1", "{}")))
     first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
     with pytest.raises(openai.BadRequestError, match="No tool output found") as caught:
         sdk.responses.create(model=ULTRA, input="Well?", previous_response_id=first.id)
@@ -222,34 +222,34 @@ def test_a_response_that_waits_for_tools_is_not_continued_from_without_their_res
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
-    house.solver.says('{"steps": ["2+2"], "total": 4}')
+def test_structured_output_is_parsed(runtime: Runtime, sdk: openai.OpenAI, model: str) -> None:
+    runtime.solver.says('{"steps": ["2+2"], "total": 4}')
     response = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
     assert response.output_parsed == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
-    house: Runtime, async_sdk: openai.AsyncOpenAI
+    runtime: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
-    house.solver.says('{"steps": [], "total": 4}')
+    runtime.solver.says('{"steps": [], "total": 4}')
     response = await async_sdk.responses.parse(model=ULTRA, input="2+2?", text_format=Sum)
     assert response.output_parsed == Sum(steps=[], total=4)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_streamed_refusal_of_structured_output_is_reported_as_one(
-    house: Runtime, sdk: openai.OpenAI, model: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
-    house.solver.says(Reply("I will not.", finish="refused"))
+    runtime.solver.says(Reply("I will not.", finish="refused"))
     whole = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
     with sdk.responses.stream(model=model, input="2+2?", text_format=Sum) as stream:
         events = [event.type for event in stream]
         final = stream.get_final_response()
     assert "response.refusal.done" in events
     assert "response.output_text.delta" not in events
-    for each in (whole, final):
-        assert (each.status, each.incomplete_details) == ("completed", None)
-        message = each.output[-1]
+    for entry in (whole, final):
+        assert (entry.status, entry.incomplete_details) == ("completed", None)
+        message = entry.output[-1]
         assert message.type == "message"
         assert [part.to_dict() for part in message.content] == [
             {"type": "refusal", "refusal": "I will not."}
@@ -257,13 +257,13 @@ def test_a_streamed_refusal_of_structured_output_is_reported_as_one(
 
 
 def test_a_refusal_of_which_a_piece_was_streamed_continues_as_an_answer(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("I will")
         yield Reply("I will not.", finish="refused", usage=USED)
 
-    house.solver.plays(scene)
+    runtime.solver.plays(scene)
     events = list(sdk.responses.create(model="solver", input="Why?", stream=True))
     assert "response.refusal.delta" not in [event.type for event in events]
     last = events[-1]
@@ -276,12 +276,12 @@ def test_a_refusal_of_which_a_piece_was_streamed_continues_as_an_answer(
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
 def test_images_go_to_workers_with_vision(
-    house: Runtime, sdk: openai.OpenAI, model: str, url: str
+    runtime: Runtime, sdk: openai.OpenAI, model: str, url: str
 ) -> None:
-    house.seer.says("A cat.")
+    runtime.seer.says("A cat.")
     response = sdk.responses.create(model=model, input=looking_at(url))
     assert response.output_text == "A cat."
-    parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
+    parts = [part for message in runtime.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL, detail="auto")
     assert [part for part in parts if isinstance(part, Image)] == [
         data if url.startswith("data:") else Image(url=url, detail="auto")
@@ -302,29 +302,29 @@ def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
 
 
 def test_a_conversation_continues_by_the_id_of_its_last_response(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    house.solver.says(["Hello Ada.", "You are Ada.", "Still Ada."])
+    runtime.solver.says(["Hello Ada.", "You are Ada.", "Still Ada."])
     first = sdk.responses.create(
         model=ULTRA, input="Call me Ada.", instructions="Speak like a pirate."
     )
     second = sdk.responses.create(
         model=ULTRA, input="Who am I?", instructions="Be kind.", previous_response_id=first.id
     )
-    output = house.solver.requests[-1].text
+    output = runtime.solver.requests[-1].text
     assert all(words in output for words in ("Call me Ada.", "Hello Ada.", "Who am I?", "Be kind."))
     assert "pirate" not in output, "the instructions of an earlier response are not carried over"
     third = sdk.responses.create(model=ULTRA, input="Sure?", previous_response_id=second.id)
     assert third.output_text == "Still Ada."
-    assert "Call me Ada." in house.solver.requests[-1].text
+    assert "Call me Ada." in runtime.solver.requests[-1].text
     assert third.previous_response_id == second.id
 
 
 def test_a_response_of_another_key_is_not_continued_from(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
     first = sdk.responses.create(model=ULTRA, input="My secret is 7.")
-    with openai_client(house, house.key()) as other:
+    with openai_client(runtime, runtime.key()) as other:
         with pytest.raises(openai.BadRequestError) as caught:
             other.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
         assert caught.value.code == "previous_response_not_found"
@@ -354,8 +354,8 @@ def test_what_is_not_to_be_stored_is_not(sdk: openai.OpenAI) -> None:
         sdk.responses.retrieve(response.id)
 
 
-def test_tools_work_though_nothing_is_to_be_stored(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says([calling(("a1", "{}")), "Noon."])
+def test_tools_work_though_nothing_is_to_be_stored(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.solver.says([calling(("a1", "{}")), "Noon."])
     asked: list[Any] = [{"role": "user", "content": "What time is it?"}]
     first = sdk.responses.create(model=ULTRA, input=asked, tools=[CLOCK], store=False)
     asked += [*first.output, *outputs(first)]
@@ -366,7 +366,7 @@ def test_tools_work_though_nothing_is_to_be_stored(house: Runtime, sdk: openai.O
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
+def test_terms_reach_the_worker(runtime: Runtime, sdk: openai.OpenAI, model: str) -> None:
     sdk.responses.create(
         model=model,
         input="Why?",
@@ -375,13 +375,13 @@ def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) 
         top_p=0.9,
         reasoning={"effort": "high"},
     )
-    sent = house.solver.requests[-1]
+    sent = runtime.solver.requests[-1]
     assert (sent.max_tokens, sent.temperature, sent.top_p) == (77, 0.5, 0.9)
     assert sent.effort == "high"
 
 
-def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) -> None:
-    house.solver.says(Reply("Becau", USED, "length"))
+def test_an_answer_that_was_cut_off_says_so(runtime: Runtime, sdk: openai.OpenAI) -> None:
+    runtime.solver.says(Reply("Becau", USED, "length"))
     response = sdk.responses.create(model=ULTRA, input="Why?", max_output_tokens=16)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
@@ -389,21 +389,21 @@ def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) 
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: Runtime, sdk: openai.OpenAI
+    runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
     response = sdk.responses.with_raw_response.create(
         model=ULTRA, input="Why?", extra_headers={"X-Podium-Trace": "1"}
     )
     assert response.http_response.json()["podium"]["run_id"] == response.headers["x-podium-run"]
     assert response.parse().id == response.headers["x-podium-run"].replace("run_", "resp_")
-    assert "podium" not in posted(house).json()
+    assert "podium" not in posted(runtime).json()
 
 
 @pytest.mark.parametrize(("rules", "error", "status"), not_allowed(openai))
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
-    house: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int
+    runtime: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int
 ) -> None:
-    with openai_client(house, house.key(rules)) as sdk:
+    with openai_client(runtime, runtime.key(rules)) as sdk:
         if status == 429:
             sdk.responses.create(model=ULTRA, input="Why?")
         with pytest.raises(error) as caught:
@@ -411,8 +411,8 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     assert caught.value.status_code == status
 
 
-def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
-    with openai_client(house, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
+def test_a_wrong_key_is_an_authentication_error(runtime: Runtime) -> None:
+    with openai_client(runtime, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
         sdk.responses.create(model=ULTRA, input="Why?")
 
 
@@ -439,33 +439,33 @@ def test_what_is_wrong_is_named(
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
+    runtime: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
-    for worker in house.workers:
+    for worker in runtime.workers:
         worker.says(Unavailable("no connection"))
     with pytest.raises(openai.InternalServerError, match="no connection") as caught:
         sdk.responses.create(model=model, input="Why?", stream=stream)
     assert caught.value.status_code == 502
 
 
-def test_a_stream_that_cannot_go_on_ends_as_failed(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_a_stream_that_cannot_go_on_ends_as_failed(runtime: Runtime, sdk: openai.OpenAI) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
-    house.solver.plays(scene)
+    runtime.solver.plays(scene)
     heard = list(sdk.responses.create(model="solver", input="Why?", stream=True))
     assert [event.type for event in heard[-2:]] == ["error", "response.failed"]
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: Runtime, async_sdk: openai.AsyncOpenAI, model: str
+    runtime: Runtime, async_sdk: openai.AsyncOpenAI, model: str
 ) -> None:
-    house.solver.hangs_after()
+    runtime.solver.hangs_after()
     asking = asyncio.create_task(async_sdk.responses.create(model=model, input="Why?"))
     async with asyncio.timeout(PATIENCE):
-        assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
+        assert await asyncio.to_thread(runtime.solver.being_asked.wait, PATIENCE)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert await asyncio.to_thread(house.solver.cancelled.wait, PATIENCE)
+        assert await asyncio.to_thread(runtime.solver.cancelled.wait, PATIENCE)

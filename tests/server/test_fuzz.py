@@ -38,10 +38,10 @@ SCHEMA: Final = schemathesis.openapi.from_dict(PAGE, config=CONFIGURATION)
 @SCHEMA.parametrize()
 @settings(max_examples=25)
 def test_what_the_page_allows_and_what_it_does_not_is_answered(
-    opened_house: Runtime, case: schemathesis.Case[Any]
+    opened_runtime: Runtime, case: schemathesis.Case[Any]
 ) -> None:
-    headers = {"Authorization": f"Bearer {opened_house.token}"}
-    response = case.call(base_url=opened_house.address, headers=headers, timeout=PATIENCE)
+    headers = {"Authorization": f"Bearer {opened_runtime.token}"}
+    response = case.call(base_url=opened_runtime.address, headers=headers, timeout=PATIENCE)
     check(response.status_code, response.text)
 
 
@@ -51,8 +51,8 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield here
     if isinstance(value, dict | list):
         named = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, each in named:
-            yield from places(each, (*here, name))
+        for name, item in named:
+            yield from places(item, (*here, name))
 
 
 @st.composite
@@ -86,10 +86,10 @@ def gone_wrong(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 @given(drawn=gone_wrong())
 @settings(max_examples=400)
 def test_a_body_with_something_wrong_in_it_is_answered(
-    opened_house: Runtime, drawn: tuple[str, dict[str, Any]]
+    opened_runtime: Runtime, drawn: tuple[str, dict[str, Any]]
 ) -> None:
     path, body = drawn
-    answered(opened_house, path, json.dumps(body).encode())
+    answered(opened_runtime, path, json.dumps(body).encode())
 
 
 RAW: Final = {
@@ -110,34 +110,34 @@ RAW: Final = {
 
 @pytest.mark.parametrize("path", sorted(BODIES))
 @pytest.mark.parametrize("raw", RAW)
-def test_what_is_no_body_is_refused_in_words(house: Runtime, path: str, raw: str) -> None:
-    assert answered(house, path, RAW[raw]) == 400
+def test_what_is_no_body_is_refused_in_words(runtime: Runtime, path: str, raw: str) -> None:
+    assert answered(runtime, path, RAW[raw]) == 400
 
 
 @given(drawn=gone_wrong(), where=st.integers(0, 10_000), what=st.binary(max_size=4))
 @settings(max_examples=60)
 def test_a_body_with_some_bytes_changed_is_answered(
-    opened_house: Runtime, drawn: tuple[str, dict[str, Any]], where: int, what: bytes
+    opened_runtime: Runtime, drawn: tuple[str, dict[str, Any]], where: int, what: bytes
 ) -> None:
     path, body = drawn
     whole = json.dumps(body).encode()
     where %= len(whole)
-    answered(opened_house, path, whole[:where] + what + whole[where + len(what) :])
+    answered(opened_runtime, path, whole[:where] + what + whole[where + len(what) :])
 
 
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/plan"])
-def test_headers_that_say_odd_things_are_answered(house: Runtime, header: str, path: str) -> None:
+def test_headers_that_say_odd_things_are_answered(runtime: Runtime, header: str, path: str) -> None:
     body = {"model": "podium-ultra", "messages": [{"role": "user", "content": "Why?"}]}
     for value in HEADERS[header]:
-        answered(house, path, json.dumps(body).encode(), {header: value})
+        answered(runtime, path, json.dumps(body).encode(), {header: value})
 
 
-def answered(house: Runtime, path: str, body: bytes, more: dict[str, str] | None = None) -> int:
+def answered(runtime: Runtime, path: str, body: bytes, more: dict[str, str] | None = None) -> int:
     """The status of the answer, which is no fault of the server's and says what is wrong."""
-    usual = {"Authorization": f"Bearer {house.token}", "Content-Type": "application/json"}
+    usual = {"Authorization": f"Bearer {runtime.token}", "Content-Type": "application/json"}
     headers = httpx.Headers(usual | (more or {}), encoding="latin-1")
-    response = house.http.post(path, content=body, headers=headers)
+    response = runtime.http.post(path, content=body, headers=headers)
     if response.status_code >= 400:
         assert response.json()["error"]["message"]
     return check(response.status_code, response.text)

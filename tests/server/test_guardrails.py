@@ -151,12 +151,12 @@ def no_swearing(checked: GuardrailInput) -> Verdict:
 
 @pytest.mark.parametrize("model", WHO)
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("place", ["question", "reply", "answer"])
+@pytest.mark.parametrize("where", ["question", "reply", "answer"])
 async def test_what_is_blocked_is_reported_as_refused_in_the_dialects_own_words(
-    dialect: str, model: str, place: str
+    dialect: str, model: str, where: str
 ) -> None:
     echo = Echo()
-    guard = Guardrail("manners", no_swearing, stages=(place,))  # type: ignore[arg-type]
+    guard = Guardrail("manners", no_swearing, stages=(where,))  # type: ignore[arg-type]
     app = application([echo], dialects=REAL, guardrails=[guard])
     async with serving(app) as served:
         whole = await ask(served, dialect, model, "damn it")
@@ -164,8 +164,8 @@ async def test_what_is_blocked_is_reported_as_refused_in_the_dialects_own_words(
         pieces, why = await stream(served, dialect, model, "damn it")
         assert (pieces, why) == ([], REFUSED[dialect])
         metrics = (await served.client.get("/metrics")).text
-    assert bool(echo.asked) == (place != "question")
-    counted = f'{{action="blocked",guardrail="manners",stage="{place}"}} 2'
+    assert bool(echo.asked) == (where != "question")
+    counted = f'{{action="blocked",guardrail="manners",stage="{where}"}} 2'
     assert f"podium_guardrails_total{counted}" in metrics
 
 

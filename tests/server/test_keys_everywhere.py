@@ -38,10 +38,10 @@ NOT_KEYS: Final = {
 
 def addresses(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str]]:
     """Every method and path that is served."""
-    for each in iter_route_contexts(routes):
-        assert each.path, f"{each.original_route!r} has no path: say how it asks for keys"
-        for method in sorted(each.methods or ()):
-            yield method, with_some_id(each.path)
+    for item in iter_route_contexts(routes):
+        assert item.path, f"{item.original_route!r} has no path: say how it asks for keys"
+        for method in sorted(item.methods or ()):
+            yield method, with_some_id(item.path)
 
 
 async def _never(stack: AsyncExitStack) -> Service:
@@ -65,9 +65,9 @@ def test_there_is_something_to_ask_for() -> None:
 @pytest.mark.parametrize(("method", "path"), list(closed()))
 @pytest.mark.parametrize("shown", NOT_KEYS)
 def test_without_a_key_the_answer_is_401(
-    house: Runtime, method: str, path: str, shown: str
+    runtime: Runtime, method: str, path: str, shown: str
 ) -> None:
-    response = house.http.request(method, path, headers=NOT_KEYS[shown])
+    response = runtime.http.request(method, path, headers=NOT_KEYS[shown])
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     if method != "HEAD":
@@ -75,11 +75,11 @@ def test_without_a_key_the_answer_is_401(
 
 
 @pytest.mark.parametrize("path", sorted(OPEN | SHOWN - {with_some_id(FILES)}))
-def test_health_and_the_pages_ask_for_no_key(house: Runtime, path: str) -> None:
-    assert house.http.get(path).status_code == 200
+def test_health_and_the_pages_ask_for_no_key(runtime: Runtime, path: str) -> None:
+    assert runtime.http.get(path).status_code == 200
 
 
 @pytest.mark.parametrize("path", sorted({path for _, path in EVERY}))
-def test_with_a_key_nothing_is_401(house: Runtime, path: str) -> None:
-    headers = {"Authorization": f"Bearer {house.token}"}
-    assert house.http.get(path, headers=headers).status_code != 401
+def test_with_a_key_nothing_is_401(runtime: Runtime, path: str) -> None:
+    headers = {"Authorization": f"Bearer {runtime.token}"}
+    assert runtime.http.get(path, headers=headers).status_code != 401

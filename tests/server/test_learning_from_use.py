@@ -34,6 +34,6 @@ async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: 
         async for judged in judged_runs(store, left_out):
             harvest.take(judged)
         await access.close()
-    assert [(each.question, each.reward) for each in harvest.outcomes] == [("By giving?", 1.0)]
-    assert [each.question for each in harvest.tasks] == ["By giving?"]
+    assert [(item.question, item.reward) for item in harvest.outcomes] == [("By giving?", 1.0)]
+    assert [item.question for item in harvest.tasks] == ["By giving?"]
     assert left_out == {KEPT_OUT: 1}

@@ -163,7 +163,7 @@ class Restless(Conductor):
 
 
 @dataclass
-class Stage:
+class ServedPool:
     """A server over random upstreams, and one client with one key."""
 
     client: httpx.AsyncClient
@@ -183,17 +183,17 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, drawn: dict[str, Any], murky: bool) -> AsyncIterator[Stage]:
+async def stage(directory: Path, drawn: dict[str, Any], murky: bool) -> AsyncIterator[ServedPool]:
     dice, books = random.Random(repr(drawn)), Ledger()
     names = [f"w{number}" for number in range(dice.randint(1, 3))]
     profiles = [_profile(dice, name, names) for name in names]
-    upstreams: list[Worker] = [Upstream(each, dice, books, murky) for each in profiles]
+    upstreams: list[Worker] = [Upstream(entry, dice, books, murky) for entry in profiles]
     planner = Upstream(_profile(dice, "planner", []), dice, books, murky)
     workers = [*upstreams, ConductorWorker()] if dice.random() < 0.5 else upstreams
     store = await SqlRunStore.open(Path(mkdtemp(dir=directory)) / "podium.db")
     made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
     await store.keys.add(made.key)
-    access = KeyAuthenticator(store.keys, Pool(tuple(each.profile for each in workers)))
+    access = KeyAuthenticator(store.keys, Pool(tuple(entry.profile for entry in workers)))
     app = application(
         workers,
         conductor=Restless(dice, planner),
@@ -204,7 +204,7 @@ async def stage(directory: Path, drawn: dict[str, Any], murky: bool) -> AsyncIte
     )
     async with serving(app) as served:
         served.client.headers["Authorization"] = f"Bearer {made.token}"
-        yield Stage(served.client, books, store, made.key.id, access, tuple(names))
+        yield ServedPool(served.client, books, store, made.key.id, access, tuple(names))
         await access.close()
 
 
@@ -256,7 +256,7 @@ class Chat:
         message = {"role": "assistant", "content": content, "tool_calls": calls}
         return {"choices": [{"message": message}], "usage": events[-1]["usage"]}
 
-    def told(self, document: Any) -> RunSink:
+    def report(self, document: Any) -> RunSink:
         message, usage = document["choices"][0]["message"], document["usage"]
         calls = message.get("tool_calls") or []
         for call in calls:
@@ -297,7 +297,7 @@ class Responses:
     def format_response(self, events: list[Any]) -> Any:
         return events[-1]["response"]
 
-    def told(self, document: Any) -> RunSink:
+    def report(self, document: Any) -> RunSink:
         output, usage = document["output"], document["usage"]
         calls = [item["call_id"] for item in output if item["type"] == "function_call"]
         if usage is None:
@@ -335,14 +335,14 @@ class Messages:
         return {"messages": turns, "stream": stream, "max_tokens": 2000}
 
     def format_response(self, events: list[Any]) -> Any:
-        blocks = [each["content_block"] for each in events if "content_block" in each]
+        blocks = [entry["content_block"] for entry in events if "content_block" in entry]
         for event in events:
             if event["type"] == "content_block_delta" and "text" in event["delta"]:
                 blocks[event["index"]]["text"] += event["delta"]["text"]
-        (delta,) = (each for each in events if each["type"] == "message_delta")
+        (delta,) = (entry for entry in events if entry["type"] == "message_delta")
         return {"content": blocks, "usage": delta["usage"]}
 
-    def told(self, document: Any) -> RunSink:
+    def report(self, document: Any) -> RunSink:
         content, usage = document["content"], document["usage"]
         calls = [block["id"] for block in content if block["type"] == "tool_use"]
         said = [block for block in content if block.get("text") != ""]
@@ -386,7 +386,7 @@ class Conversation:
     went_well: bool
 
 
-async def converse(stage: Stage, speaking: Speaking, wish: dict[str, Any]) -> Conversation:
+async def converse(stage: ServedPool, speaking: Speaking, wish: dict[str, Any]) -> Conversation:
     """Ask, and carry out tools as long as any are called."""
     turns, run_id = speaking.begin, None
     used: list[dict[str, int | None] | None] = []
@@ -398,7 +398,7 @@ async def converse(stage: Stage, speaking: Speaking, wish: dict[str, Any]) -> Co
         document = _document(speaking, response)
         if document is None:
             return Conversation(used, run_id, went_well=False)
-        reported = speaking.told(document)
+        reported = speaking.report(document)
         used.append(reported.used)
         if not reported.calls:
             return Conversation(used, run_id, went_well=True)
@@ -446,7 +446,7 @@ WISHES: Final = st.fixed_dictionaries(
 )
 
 
-def wish_of(stage: Stage, drawn: dict[str, Any]) -> dict[str, Any]:
+def wish_of(stage: ServedPool, drawn: dict[str, Any]) -> dict[str, Any]:
     speaking = DIALECT[drawn["spoken"]]
     return {
         "model": stage.names[0] if drawn["by_name"] else "podium-ultra",

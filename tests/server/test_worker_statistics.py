@@ -67,7 +67,7 @@ def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None
     ]
     (verifies,) = worker_stats(digest_run(run) for run in runs)["bob"]["roles"]
     assert (verifies["role"], verifies["steps"]) == (Role.VERIFY.value, 6)
-    assert [(each["run_id"][-1], each["subtask"]) for each in verifies["examples"]] == [
+    assert [(item["run_id"][-1], item["subtask"]) for item in verifies["examples"]] == [
         ("0", "Check it."),
         ("2", "Verify the sum."),
         ("4", "Fix it."),

@@ -83,7 +83,7 @@ def make_run() -> Callable[..., Run]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+async def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the store of a test is: an empty database."""
     if request.param == "sqlite":
         return str(tmp_path / "data" / "podium.db")
@@ -92,18 +92,18 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def store(place: str) -> AsyncIterator[RunStore]:
+async def store(where: str) -> AsyncIterator[RunStore]:
     """An empty store."""
-    store = await SqlRunStore.open(place)
+    store = await SqlRunStore.open(where)
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def two(place: str) -> AsyncIterator[Two]:
+async def two(where: str) -> AsyncIterator[Two]:
     """The stores of two processes on one database, whose leases are of ten seconds."""
     clock = Clock()
-    stores = [await SqlRunStore.open(place, clock=clock, lease_seconds=10) for _ in range(2)]
+    stores = [await SqlRunStore.open(where, clock=clock, lease_seconds=10) for _ in range(2)]
     yield stores[0], stores[1], clock
     for store in stores:
         await store.close()

@@ -42,8 +42,8 @@ async def test_entries_are_kept_in_order_and_found_by_moment_and_by_who(store: S
     assert (await log.verify()).entries == 2
 
 
-async def test_concurrent_entries_make_one_chain(place: str) -> None:
-    stores = [await SqlRunStore.open(place) for _ in range(3)]
+async def test_concurrent_entries_make_one_chain(where: str) -> None:
+    stores = [await SqlRunStore.open(where) for _ in range(3)]
     try:
         adding = [
             store.audit.add(replace(MADE, subject=f"key_{number}"))
@@ -86,8 +86,8 @@ def chain(*subjects: str) -> list[AuditEntry]:
     entries: list[AuditEntry] = []
     for number, subject in enumerate(subjects, start=1):
         before = entries[-1].digest if entries else GENESIS_DIGEST
-        deed = replace(MADE, subject=subject)
-        entries.append(chain_entry(deed, number, "2026-01-02T03:04:05.678+00:00", before))
+        act = replace(MADE, subject=subject)
+        entries.append(chain_entry(act, number, "2026-01-02T03:04:05.678+00:00", before))
     return entries
 
 
@@ -120,9 +120,9 @@ def test_entries_cut_off_at_the_end_show_by_the_last_digest_alone() -> None:
 
 
 def test_the_audit_actor_of_a_command_is_the_system_user() -> None:
-    deed = local_event("run deleted", "run_1")
-    assert deed.actor.startswith("user:")
-    assert deed.origin
+    act = local_event("run deleted", "run_1")
+    assert act.actor.startswith("user:")
+    assert act.origin
 
 
 def test_without_a_database_there_is_no_place_for_it() -> None:

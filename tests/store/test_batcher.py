@@ -65,7 +65,7 @@ async def test_waiting_requests_form_batches_up_to_the_limit() -> None:
 async def test_one_that_fails_costs_no_other_anything() -> None:
     desk = Desk(wrong=2)
     ended = await asyncio.gather(*desk.ask(1, 2, 3), return_exceptions=True)
-    assert [str(each) for each in ended] == ["None", "2 is wrong", "None"]
+    assert [str(item) for item in ended] == ["None", "2 is wrong", "None"]
     assert (desk.together, desk.alone) == ([[1, 2, 3]], [1, 2, 3])
 
 

@@ -48,10 +48,10 @@ async def test_a_run_that_was_taken_up_and_is_let_go_is_as_it_was(
 
 
 async def test_a_run_that_is_only_held_is_not_kept_because_it_was_let_go(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
-    store = await SqlRunStore.open(place, clock=clock)
+    store = await SqlRunStore.open(where, clock=clock)
     await store.save_until(make_run(status="waiting"), at(10))
     await store.release_claim(await store.claim("last", this_process()))
     clock.second = 11
@@ -95,9 +95,9 @@ async def test_a_claim_that_is_cut_off_does_not_block_the_run(
 
 
 async def test_of_two_processes_one_takes_the_run_up(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
-    stores = [await SqlRunStore.open(place) for _ in range(2)]
+    stores = [await SqlRunStore.open(where) for _ in range(2)]
     for n in range(10):
         run = make_run(f"run_{n}", status="waiting")
         await stores[0].finish(run)
@@ -115,10 +115,10 @@ async def test_an_unclaimed_run_is_not_taken_over(store: RunStore) -> None:
 
 
 async def test_a_run_without_heartbeats_can_be_taken_over(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
-    theirs, ours = [await SqlRunStore.open(place, clock=clock, lease_seconds=8) for _ in range(2)]
+    theirs, ours = [await SqlRunStore.open(where, clock=clock, lease_seconds=8) for _ in range(2)]
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
     await theirs.begin(run)
     clock.second = 8
@@ -131,7 +131,7 @@ async def test_a_run_without_heartbeats_can_be_taken_over(
         await ours.claim(run.id, this_process())
     clock.second += 1
     assert not await ours.is_claimed(run.id)
-    assert [each.id for each in await ours.list_abandoned(9)] == [run.id]
+    assert [item.id for item in await ours.list_abandoned(9)] == [run.id]
     assert await theirs.list_abandoned(9) == [], "whoever performs it does not take it over"
     assert await ours.claim(run.id, this_process()) == run
     assert await ours.is_claimed(run.id)
@@ -167,7 +167,7 @@ async def test_a_process_that_lost_a_run_cannot_write_it(
     with pytest.raises(RunTakenOver, match="taken over by process .* missed its heartbeat"):
         await write(paused, replace(run, status="interrupted"))
     assert await other.load(run.id) == now
-    assert [each.id for each in await other.list()] == [run.id]
+    assert [item.id for item in await other.list()] == [run.id]
     await other.finish(replace(now, status="answered", answer="Theirs."))
     with pytest.raises(RunTakenOver):
         await paused.save(run.id, run.steps[-1])
@@ -175,10 +175,10 @@ async def test_a_process_that_lost_a_run_cannot_write_it(
 
 
 async def test_an_end_that_could_not_be_written_is_written_later_unless_another_took_the_run_over(
-    place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    where: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    here, there = [await SqlRunStore.open(place, clock=clock) for _ in range(2)]
+    here, there = [await SqlRunStore.open(where, clock=clock) for _ in range(2)]
     kept, lost = (make_run(f"run_{n}", status="running", answer=None) for n in range(2))
 
     async def fails(*_: object) -> None:
@@ -201,10 +201,10 @@ async def test_an_end_that_could_not_be_written_is_written_later_unless_another_
 
 
 async def test_a_run_with_an_unwritten_end_can_be_taken_over_again(
-    place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    where: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    store = await SqlRunStore.open(place, clock=clock)
+    store = await SqlRunStore.open(where, clock=clock)
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
     await store.begin(run)
 
@@ -298,7 +298,7 @@ async def test_runs_that_are_only_held_or_long_silent_are_not_abandoned(
     await first.begin(replace(make_run("run_1", status="running"), process=ELSEWHERE))
     await first.finish(make_run("run_2", status="interrupted"))
     clock.second = 11
-    assert [each.id for each in await second.list_abandoned(9)] == ["run_1"]
+    assert [item.id for item in await second.list_abandoned(9)] == ["run_1"]
     assert await second.list_abandoned(0) == []
     clock.second = RECENT_HOURS * 3600 + 1
     assert await second.list_abandoned(9) == []
@@ -312,15 +312,15 @@ async def test_takeovers_are_counted_until_a_step_is_done(
     await first.begin(run)
     for count, store in enumerate((second, first, second, first)):
         clock.second += 11
-        assert [each.takeovers for each in await store.list_abandoned(9)] == [count]
+        assert [item.takeovers for item in await store.list_abandoned(9)] == [count]
         await store.claim(run.id, ELSEWHERE, takeover=True)
         await store.begin(run)
     await first.save(run.id, run.steps[0])
     clock.second += 11
-    assert [each.takeovers for each in await second.list_abandoned(9)] == [0]
+    assert [item.takeovers for item in await second.list_abandoned(9)] == [0]
     await second.claim(run.id, ELSEWHERE)
     clock.second += 11
-    assert [each.takeovers for each in await first.list_abandoned(9)] == [0], (
+    assert [item.takeovers for item in await first.list_abandoned(9)] == [0], (
         "nobody took that over"
     )
 
@@ -333,15 +333,15 @@ async def test_a_run_with_a_dead_process_is_unclaimed(
     run = replace(make_run(status="running", answer=None), process=f"{machine}:999999999")
     await theirs.begin(run)
     assert not await ours.is_claimed(run.id)
-    assert [each.id for each in await ours.list_abandoned(9)] == [run.id]
+    assert [item.id for item in await ours.list_abandoned(9)] == [run.id]
     assert await ours.claim(run.id, this_process()) == run
 
 
 async def test_a_beat_does_not_touch_a_run_that_has_ended(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
-    store = await SqlRunStore.open(place, clock=clock)
+    store = await SqlRunStore.open(where, clock=clock)
     await store.finish(make_run())
     clock.second = 9
     await store.heartbeat([make_run().id])
@@ -351,10 +351,10 @@ async def test_a_beat_does_not_touch_a_run_that_has_ended(
 
 
 async def test_a_run_that_is_held_is_forgotten_when_its_time_is_over(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
-    store = await SqlRunStore.open(place, clock=clock)
+    store = await SqlRunStore.open(where, clock=clock)
     run = make_run("run_held", status="waiting")
     await store.finish(make_run("run_kept"))
     await store.begin(run)
@@ -364,15 +364,15 @@ async def test_a_run_that_is_held_is_forgotten_when_its_time_is_over(
     assert await store.delete_expired() == 0
     clock.second = 11
     assert await store.delete_expired() == 1
-    assert [each.id for each in await store.list()] == ["run_kept"]
+    assert [item.id for item in await store.list()] == ["run_kept"]
     await store.close()
 
 
 async def test_a_held_run_in_progress_is_not_forgotten_meanwhile_and_not_kept_afterwards(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
-    store = await SqlRunStore.open(place, clock=clock)
+    store = await SqlRunStore.open(where, clock=clock)
     await store.save_until(make_run(status="waiting"), at(10))
     clock.second = 20
     run = await store.claim("last", ELSEWHERE)
@@ -386,9 +386,9 @@ async def test_a_held_run_in_progress_is_not_forgotten_meanwhile_and_not_kept_af
 
 
 async def test_a_run_that_ends_during_its_heartbeat_is_not_lost(
-    place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    where: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await SqlRunStore.open(place)
+    store = await SqlRunStore.open(where)
     run = make_run(status="running")
     await store.begin(run)
     said = store._claims._renew
@@ -406,8 +406,8 @@ async def test_a_run_that_ends_during_its_heartbeat_is_not_lost(
 async def test_a_process_that_hangs_in_a_write_does_not_block_its_runs(
     postgres: Postgres, make_run: Callable[..., Run]
 ) -> None:
-    place = await postgres.empty()
-    paused, other = [await SqlRunStore.open(place, lease_seconds=0.2) for _ in range(2)]
+    where = await postgres.empty()
+    paused, other = [await SqlRunStore.open(where, lease_seconds=0.2) for _ in range(2)]
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
     await paused.begin(run)
 

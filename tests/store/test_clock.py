@@ -30,10 +30,10 @@ async def test_a_wrong_local_clock_is_replaced_by_the_databases(postgres: Postgr
 async def test_a_late_local_clock_loses_no_runs(
     postgres: Postgres, make_run: Callable[..., Run]
 ) -> None:
-    place = await postgres.empty()
-    right = await SqlRunStore.open(place)
+    where = await postgres.empty()
+    right = await SqlRunStore.open(where)
     late = DatabaseClock(lambda: datetime.now(UTC) - timedelta(hours=1))
-    wrong = await SqlRunStore.open(place, clock=late)
+    wrong = await SqlRunStore.open(where, clock=late)
     await wrong.begin(replace(make_run(status="running"), process="another-machine:1"))
     assert await right.list_abandoned(9) == []
     for store in (right, wrong):

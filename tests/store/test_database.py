@@ -27,10 +27,10 @@ from podium.store.sql.run_store import SqlRunStore
     ],
 )
 def test_a_file_may_be_named_in_several_ways(where: str | Path, file: str) -> None:
-    place = locate(where)
-    assert place.file == Path(file)
-    assert place.name == file
-    assert place.url.drivername == "sqlite+aiosqlite"
+    location = locate(where)
+    assert location.file == Path(file)
+    assert location.name == file
+    assert location.url.drivername == "sqlite+aiosqlite"
 
 
 @pytest.mark.parametrize("where", ["mysql://host/name", "sqlite://runs.db", "https://host"])
@@ -54,9 +54,9 @@ def test_postgres_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
 def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     monkeypatch.setattr("podium.store.sql.database.find_spec", lambda _: object())
-    place = locate(f"{scheme}://me:secret@host:5432/runs")
-    assert place.name == "postgresql+asyncpg://me:***@host:5432/runs"
-    assert place.url.password == "secret"
+    location = locate(f"{scheme}://me:secret@host:5432/runs")
+    assert location.name == "postgresql+asyncpg://me:***@host:5432/runs"
+    assert location.url.password == "secret"
     for wrong in ("me:secret@host:port/runs", "me:top@secret@host/runs"):
         with pytest.raises(ConfigError, match="USER:PASSWORD@HOST/NAME; write an @") as refused:
             locate(f"{scheme}://{wrong}")
@@ -67,8 +67,8 @@ def test_encryption_options_are_translated_for_the_postgres_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("podium.store.sql.database.find_spec", lambda _: object())
-    place = locate("postgresql://host/runs?sslmode=require&application_name=podium")
-    assert dict(place.url.query) == {"application_name": "podium", "ssl": "require"}
+    location = locate("postgresql://host/runs?sslmode=require&application_name=podium")
+    assert dict(location.url.query) == {"application_name": "podium", "ssl": "require"}
 
 
 async def test_only_the_owner_can_read_what_is_made(

@@ -70,7 +70,7 @@ async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_
     await store.save_until(make_run(ids[1]), "2999-01-01T00:00:00.000+00:00")
     first = await feedback.page(limit=2)
     second = await feedback.page(first[-1].run_id, limit=2)
-    assert [each.run_id for each in (*first, *second)] == [ids[0], ids[2], ids[3]]
+    assert [item.run_id for item in (*first, *second)] == [ids[0], ids[2], ids[3]]
     assert not await feedback.page(ids[3])
 
 

@@ -23,8 +23,8 @@ def at(hour: float) -> str:
     return f"2026-01-{2 + int(hour) // 24:02}T{int(hour) % 24:02}:00:00.000+00:00"
 
 
-async def test_the_first_to_give_a_name_has_it(place: str) -> None:
-    store = await SqlRunStore.open(place, clock=lambda: at(0))
+async def test_the_first_to_give_a_name_has_it(where: str) -> None:
+    store = await SqlRunStore.open(where, clock=lambda: at(0))
     first = await store.idempotency.register(MINE)
     assert first == replace(MINE, created_at=at(0))
     for other in (replace(MINE, run_id="run_2"), replace(MINE, run_id="run_3", digest="cd")):
@@ -34,8 +34,8 @@ async def test_the_first_to_give_a_name_has_it(place: str) -> None:
     await store.close()
 
 
-async def test_of_several_at_once_one_has_the_name(place: str) -> None:
-    stores = [await SqlRunStore.open(place) for _ in range(2)]
+async def test_of_several_at_once_one_has_the_name(where: str) -> None:
+    stores = [await SqlRunStore.open(where) for _ in range(2)]
     requests = [replace(MINE, run_id=f"run_{n}") for n in range(8)]
     giving = [stores[n % 2].idempotency.register(request) for n, request in enumerate(requests)]
     found = await asyncio.gather(*giving)
@@ -44,9 +44,9 @@ async def test_of_several_at_once_one_has_the_name(place: str) -> None:
         await store.close()
 
 
-async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
+async def test_of_several_one_takes_up_what_was_never_begun(where: str) -> None:
     hour = iter(range(9))
-    store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
+    store = await SqlRunStore.open(where, clock=lambda: at(next(hour)))
     found = await store.idempotency.register(MINE)
     taken = await store.idempotency.take_over(found, "there:2")
     assert not await store.idempotency.take_over(found, "there:3")
@@ -56,9 +56,9 @@ async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
     await store.close()
 
 
-async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(place: str) -> None:
+async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(where: str) -> None:
     now = 0
-    store = await SqlRunStore.open(place, clock=lambda: at(now), lease_seconds=3601)
+    store = await SqlRunStore.open(where, clock=lambda: at(now), lease_seconds=3601)
     found = await store.idempotency.register(MINE)
     now = 1
     assert not await store.idempotency.take_over(found, "there:2"), "it may still begin"
@@ -67,8 +67,8 @@ async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(plac
     await store.close()
 
 
-async def test_an_idempotency_key_of_a_dead_process_is_taken_over_at_once(place: str) -> None:
-    store = await SqlRunStore.open(place)
+async def test_an_idempotency_key_of_a_dead_process_is_taken_over_at_once(where: str) -> None:
+    store = await SqlRunStore.open(where)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await process.wait()
     here = this_process().rpartition(":")[0]
@@ -77,8 +77,8 @@ async def test_an_idempotency_key_of_a_dead_process_is_taken_over_at_once(place:
     await store.close()
 
 
-async def test_an_idempotency_key_without_a_run_is_dropped_by_its_owner(place: str) -> None:
-    store = await SqlRunStore.open(place)
+async def test_an_idempotency_key_without_a_run_is_dropped_by_its_owner(where: str) -> None:
+    store = await SqlRunStore.open(where)
     given = await store.idempotency.register(MINE)
     await store.idempotency.remove(replace(given, run_id="run_other"))
     assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_1"
@@ -88,10 +88,10 @@ async def test_an_idempotency_key_without_a_run_is_dropped_by_its_owner(place: s
 
 
 async def test_an_idempotency_key_that_was_taken_over_is_not_dropped_by_its_first_owner(
-    place: str,
+    where: str,
 ) -> None:
     hour = iter(range(9))
-    store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
+    store = await SqlRunStore.open(where, clock=lambda: at(next(hour)))
     given = await store.idempotency.register(MINE)
     taken = await store.idempotency.take_over(given, "there:2")
     assert taken is not None
@@ -103,9 +103,9 @@ async def test_an_idempotency_key_that_was_taken_over_is_not_dropped_by_its_firs
 
 
 @pytest.mark.parametrize("tidied", [True, False])
-async def test_a_name_stands_for_a_day(place: str, tidied: bool) -> None:
+async def test_a_name_stands_for_a_day(where: str, tidied: bool) -> None:
     now = 0
-    store = await SqlRunStore.open(place, clock=lambda: at(now))
+    store = await SqlRunStore.open(where, clock=lambda: at(now))
     await store.idempotency.register(MINE)
     now = IDEMPOTENCY_HOURS
     assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_1"

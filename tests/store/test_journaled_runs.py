@@ -22,7 +22,7 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import Heartbeat, RunStore
 from podium.store.journal import journal_events
 from podium.store.sql.run_store import SqlRunStore
-from support.stage import Actor
+from support.harness import Actor
 
 WORKFLOW = Workflow((Step("solo", "first"), Step("solo", "second", "all")))
 
@@ -30,8 +30,8 @@ WORKFLOW = Workflow((Step("solo", "first"), Step("solo", "second", "all")))
 @pytest.fixture
 async def stores(tmp_path: Path) -> AsyncIterator[list[SqlRunStore]]:
     """The stores of two processes on one database; neither is heard of for long."""
-    place = tmp_path / "podium.db"
-    opened = [await SqlRunStore.open(place, lease_seconds=0.001) for _ in range(2)]
+    where = tmp_path / "podium.db"
+    opened = [await SqlRunStore.open(where, lease_seconds=0.001) for _ in range(2)]
     yield opened
     for store in opened:
         await store.close()

@@ -37,8 +37,8 @@ OTHER = Key(id="key_2", name="CI", digest="d2", created_at="2026-01-03T00:00:00.
 
 
 @pytest.fixture
-async def keys(place: str) -> AsyncIterator[KeyStore]:
-    store = await SqlRunStore.open(place, clock=lambda: "2026-06-01T00:00:00.000+00:00")
+async def keys(where: str) -> AsyncIterator[KeyStore]:
+    store = await SqlRunStore.open(where, clock=lambda: "2026-06-01T00:00:00.000+00:00")
     await store.keys.add(KEY)
     await store.keys.add(OTHER)
     yield store.keys
@@ -155,14 +155,14 @@ async def test_a_key_stands_by_day_month_and_in_all(keys: KeyStore) -> None:
             used("2026-03-01"),
         ]
     )
-    each = Amount(0.75, 115)
+    item = Amount(0.75, 115)
     assert await keys.quotas.charges("key_1", "2026-02-28") == KeyCharges(
-        day=each + each, month=each + each + each, total=Amount(3.75, 575)
+        day=item + item, month=item + item + item, total=Amount(3.75, 575)
     )
 
 
-async def test_many_writers_lose_nothing(place: str, keys: KeyStore) -> None:
-    other = await SqlRunStore.open(place)
+async def test_many_writers_lose_nothing(where: str, keys: KeyStore) -> None:
+    other = await SqlRunStore.open(where)
     rows = [used("2026-01-02")]
     await asyncio.gather(
         *(store.quotas.record(rows) for store in (keys, other.keys) for _ in range(20))

@@ -46,9 +46,9 @@ class Two:
 
 
 @asynccontextmanager
-async def two_at(place: str) -> AsyncIterator[Two]:
-    one, other = await SqlRunStore.open(place), await SqlRunStore.open(place)
-    database = create_async_engine(locate(place).url)
+async def two_at(where: str) -> AsyncIterator[Two]:
+    one, other = await SqlRunStore.open(where), await SqlRunStore.open(where)
+    database = create_async_engine(locate(where).url)
     try:
         await one.keys.add(KEY)
         yield Two(one, other, database)
@@ -76,9 +76,9 @@ async def result(reservations: ReservationStore, *grown: ReservationRow) -> Rese
 
 
 async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_nothing_twice(
-    place: str,
+    where: str,
 ) -> None:
-    async with two_at(place) as two:
+    async with two_at(where) as two:
         await two.one.renew_lease()
         await two.leave_of_lease("one", -1.0)
         first = await result(two.one, needing("a", 0.9))
@@ -88,9 +88,9 @@ async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_no
 
 
 async def test_reservations_are_not_written_under_a_lease_that_is_about_to_run_out(
-    place: str,
+    where: str,
 ) -> None:
-    async with two_at(place) as two:
+    async with two_at(where) as two:
         await two.one.renew_lease()
         await two.leave_of_lease("one", 5.0)
         before = await two.one_row(select(PROCESS_LEASES))
@@ -104,17 +104,17 @@ async def test_reservations_are_not_written_under_a_lease_that_is_about_to_run_o
 
 
 async def test_what_a_paused_process_had_been_granted_counts_again_for_what_it_asks_for(
-    place: str,
+    where: str,
 ) -> None:
-    async with two_at(place) as two:
+    async with two_at(where) as two:
         await result(two.one, needing("a", 0.5))
         await two.leave_of_lease("one", -1.0)
         again = await result(two.one, needing("b", 0.9))
     assert again.granted == {}
 
 
-async def test_a_process_that_renews_while_its_lease_is_swept_keeps_it(place: str) -> None:
-    async with two_at(place) as two:
+async def test_a_process_that_renews_while_its_lease_is_swept_keeps_it(where: str) -> None:
+    async with two_at(where) as two:
         for _ in range(5):
             await result(two.one, needing("a", 0.1))
             await two.leave_of_lease("one", -1.0)
@@ -142,9 +142,9 @@ async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgre
 
 
 async def test_what_a_refused_reservation_has_used_beyond_its_grant_is_seen_by_all(
-    place: str,
+    where: str,
 ) -> None:
-    async with two_at(place) as two:
+    async with two_at(where) as two:
         await result(two.one, needing("a", 0.5))
         wide = replace(
             needing("a", 1.4),
@@ -162,9 +162,9 @@ async def test_what_a_refused_reservation_has_used_beyond_its_grant_is_seen_by_a
 
 
 async def test_a_refused_takeover_keeps_the_runs_earlier_usage(
-    place: str,
+    where: str,
 ) -> None:
-    async with two_at(place) as two:
+    async with two_at(where) as two:
         old = replace(needing("old", 0.6), run_id="run_1", used=Amount(0.6, 1))
         await result(two.one, old)
         new = replace(needing("new", 1.5), run_id="run_1", used=Amount(0.6, 1), takes_over=True)

@@ -37,10 +37,10 @@ def calendar() -> Calendar:
 
 
 @pytest.fixture
-async def replicas(place: str, calendar: Calendar) -> AsyncIterator[tuple[SqlRunStore, ...]]:
+async def replicas(where: str, calendar: Calendar) -> AsyncIterator[tuple[SqlRunStore, ...]]:
     """Two processes over one database."""
     async with AsyncExitStack() as stack:
-        stores = [await SqlRunStore.open(place, clock=calendar) for _ in range(2)]
+        stores = [await SqlRunStore.open(where, clock=calendar) for _ in range(2)]
         for store in stores:
             stack.push_async_callback(store.close)
         yield tuple(stores)

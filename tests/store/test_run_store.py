@@ -119,9 +119,9 @@ async def test_a_step_before_its_plan_is_refused(
         await store.save(run.id, run.steps[0])
 
 
-async def test_each_write_moves_the_runs_clock(place: str, make_run: Callable[..., Run]) -> None:
+async def test_each_write_moves_the_runs_clock(where: str, make_run: Callable[..., Run]) -> None:
     seconds: Iterator[int] = iter(range(20))
-    store = await SqlRunStore.open(place, clock=lambda: at(next(seconds)))
+    store = await SqlRunStore.open(where, clock=lambda: at(next(seconds)))
     run = make_run()
     seen = []
     for write in (
@@ -214,8 +214,8 @@ async def test_pages_follow_each_other_even_through_the_same_moment(
 async def test_runs_are_listed_by_status(
     store: RunStore, make_run: Callable[..., Run], status: RunStatus
 ) -> None:
-    for each in get_args(RunStatus):
-        await store.finish(make_run(f"run_{each}", status=each))
+    for item in get_args(RunStatus):
+        await store.finish(make_run(f"run_{item}", status=item))
     assert await ids(store, status=status) == [f"run_{status}"]
 
 
@@ -273,7 +273,7 @@ async def test_a_run_in_progress_is_listed_with_what_it_has_used_so_far(
     (planned,) = await store.list()
     await store.save(whole.id, whole.steps[0])
     (begun,) = await store.list()
-    assert [(each.steps, each.rounds, each.workers) for each in (planned, begun)] == [
+    assert [(item.steps, item.rounds, item.workers) for item in (planned, begun)] == [
         (0, 1, ()),
         (1, 1, ("solo",)),
     ]
@@ -380,10 +380,10 @@ async def test_runs_are_deleted_by_age_however_many(
 
 
 async def test_a_run_that_is_being_performed_is_not_deleted_for_its_age(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
     now = at(0)
-    store = await SqlRunStore.open(place, clock=lambda: now)
+    store = await SqlRunStore.open(where, clock=lambda: now)
     running = make_run("run_a", status="running", created_at=at(0))
     await store.begin(running)
     await store.begin(replace(running, id="run_b"))

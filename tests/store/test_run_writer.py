@@ -65,7 +65,7 @@ async def test_a_run_that_another_took_over_costs_no_other_its_step(
     results = await asyncio.gather(
         *(store.save(run.id, run.steps[0]) for run in runs), return_exceptions=True
     )
-    assert [type(each) for each in results] == [type(None), RunTakenOver, type(None)]
+    assert [type(item) for item in results] == [type(None), RunTakenOver, type(None)]
     assert [len((await other.load(run.id)).steps) for run in runs] == [1, 0, 1]
 
 
@@ -76,9 +76,9 @@ async def test_a_run_that_another_has_begun_costs_no_other_its_beginning(
     runs = ended(make_run, 3)
     await other.begin(runs[1])
     results = await asyncio.gather(*map(store.begin, runs), return_exceptions=True)
-    assert [type(each) for each in results] == [type(None), RunTakenOver, type(None)]
+    assert [type(item) for item in results] == [type(None), RunTakenOver, type(None)]
     clock.second = 11
-    assert [each.id for each in await store.list_abandoned(9)] == [runs[1].id], "it has the others"
+    assert [item.id for item in await store.list_abandoned(9)] == [runs[1].id], "it has the others"
 
 
 async def test_a_step_without_its_round_affects_no_other_plan(two: Two, make_run: MakeRun) -> None:
@@ -90,7 +90,7 @@ async def test_a_step_without_its_round_affects_no_other_plan(two: Two, make_run
         store.save(runs[1].id, runs[1].rounds[0]),
         return_exceptions=True,
     )
-    assert [type(each) for each in results] == [StoreError, type(None)]
+    assert [type(item) for item in results] == [StoreError, type(None)]
     assert [len((await other.load(run.id)).rounds) for run in runs] == [0, 1]
 
 
@@ -110,14 +110,14 @@ async def test_only_where_a_step_is_done_it_was_worth_while_to_take_a_run_over(
         other.save(runs[2].id, runs[2].rounds[0]),
     )
     clock.second = 30
-    found = {each.id: each.takeovers for each in await store.list_abandoned(9)}
+    found = {item.id: item.takeovers for item in await store.list_abandoned(9)}
     assert [found[run.id] for run in runs] == [1, 0, 1]
 
 
 async def test_nothing_is_written_any_more_when_a_store_is_closed(
-    place: str, make_run: MakeRun
+    where: str, make_run: MakeRun
 ) -> None:
-    store = await SqlRunStore.open(place)
+    store = await SqlRunStore.open(where)
     before = asyncio.all_tasks()
     writing = {asyncio.create_task(store.begin(run)) for run in ended(make_run)}
     await asyncio.sleep(0.001)

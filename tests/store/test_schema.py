@@ -13,9 +13,9 @@ from podium.store.sql.run_store import SqlRunStore
 from podium.store.sql.tables import METADATA, SCHEMA_VERSION, VERSIONS
 
 
-async def with_version(place: str, version: int) -> None:
+async def with_version(where: str, version: int) -> None:
     """Make the database one of another schema."""
-    store = await SqlRunStore.open(place)
+    store = await SqlRunStore.open(where)
     async with store._transaction() as connection:
         await connection.execute(update(VERSIONS).values(version=version))
     await store.close()
@@ -30,10 +30,10 @@ def dump(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
-async def test_a_database_of_another_schema_is_refused(place: str, version: int) -> None:
-    await with_version(place, version)
+async def test_a_database_of_another_schema_is_refused(where: str, version: int) -> None:
+    await with_version(where, version)
     with pytest.raises(StoreError, match=f"has schema .*, expected {SCHEMA_VERSION}; ") as refused:
-        await SqlRunStore.open(place)
+        await SqlRunStore.open(where)
     assert "\n" not in str(refused.value)
 
 
@@ -62,10 +62,10 @@ async def test_tables_of_another_program_are_not_used(tmp_path: Path) -> None:
 
 
 async def test_an_open_store_is_not_in_the_way_of_opening_another(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
-    first = await SqlRunStore.open(place)
-    second = await SqlRunStore.open(place)
+    first = await SqlRunStore.open(where)
+    second = await SqlRunStore.open(where)
     await first.begin(make_run())
     assert await second.load("last") == await first.load("last")
     await first.close()

@@ -190,9 +190,9 @@ async def test_a_database_that_can_only_be_read_is_refused(
 
 async def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
-    for place in ("home/podium.db", "home/deeper/podium.db"):
+    for where in ("home/podium.db", "home/deeper/podium.db"):
         with pytest.raises(StoreError, match="its directory is a file; name another"):
-            await SqlRunStore.open(tmp_path / place)
+            await SqlRunStore.open(tmp_path / where)
 
 
 @pytest.mark.parametrize("file", ["podium.db", "new/podium.db"])

@@ -27,17 +27,17 @@ class Sum(BaseModel):
     total: int
 
 
-def openai_client(house: Runtime, token: str) -> openai.OpenAI:
+def openai_client(runtime: Runtime, token: str) -> openai.OpenAI:
     """The openai SDK, with that key."""
     return openai.OpenAI(
-        api_key=token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
+        api_key=token, base_url=f"{runtime.address}/v1", max_retries=0, timeout=PATIENCE
     )
 
 
-def async_openai_client(house: Runtime) -> openai.AsyncOpenAI:
+def async_openai_client(runtime: Runtime) -> openai.AsyncOpenAI:
     """The same for asyncio, with the house's own key."""
     return openai.AsyncOpenAI(
-        api_key=house.token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
+        api_key=runtime.token, base_url=f"{runtime.address}/v1", max_retries=0, timeout=PATIENCE
     )
 
 

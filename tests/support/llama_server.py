@@ -41,7 +41,7 @@ def next_tokens(
 ) -> dict[int, float]:
     """The likeliest tokens after these, with their log probabilities."""
     scales = [
-        {"id": place, "scale": float(place == adapter)} for place in range(len(server.adapters))
+        {"id": where, "scale": float(where == adapter)} for where in range(len(server.adapters))
     ]
     asked = {
         "prompt": list(tokens),

@@ -123,7 +123,7 @@ class Runtime:
         self.seer = Player("seer", "vision", *every, price=4.0, fallback=None)
         self.plain = Player("plain", price=1.0, fallback=None)
         self.planner = Player("planner", *every, price=8.0, fallback=None)
-        self.pool = Pool(tuple(each.profile for each in self.workers))
+        self.pool = Pool(tuple(item.profile for item in self.workers))
         self.app = create_app(self._open, DIALECTS)
         self.address = ""
         self.http = httpx.Client(timeout=PATIENCE)
@@ -193,12 +193,12 @@ class Runtime:
 @contextmanager
 def open_house(directory: Path, settings: ServerSettings | None = None) -> Iterator[Runtime]:
     """A house that is open until the block is left."""
-    house = Runtime(directory, settings or ServerSettings(drain_seconds=1.0))
-    with listening(house.app) as address, house.http:
-        house.address, house.http.base_url = address, httpx.URL(address)
-        house.token = house.key(Rules(scopes=frozenset({"admin"})))
-        house.begin_anew()
-        yield house
+    runtime = Runtime(directory, settings or ServerSettings(drain_seconds=1.0))
+    with listening(runtime.app) as address, runtime.http:
+        runtime.address, runtime.http.base_url = address, httpx.URL(address)
+        runtime.token = runtime.key(Rules(scopes=frozenset({"admin"})))
+        runtime.begin_anew()
+        yield runtime
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Desk:
         self._answer = answer
         self._play = play
 
-    def told(self, asked: ApiRequest) -> ApiResponse:
+    def respond(self, asked: ApiRequest) -> ApiResponse:
         """What is answered."""
         return self._answer
 
@@ -104,7 +104,7 @@ class Desk:
             return httpx2.Response(refused.status, json=MESSAGES.format_error(refused))
         self.asked.append(asked)
         if not asked.stream:
-            return httpx2.Response(200, json=MESSAGES.format_response(asked, self.told(asked)))
+            return httpx2.Response(200, json=MESSAGES.format_response(asked, self.respond(asked)))
         return httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},
@@ -113,7 +113,7 @@ class Desk:
 
     def stream(self, asked: ApiRequest) -> bytes:
         """The whole stream that answers this, checked event by event."""
-        result = self.told(asked)
+        result = self.respond(asked)
         writer = MESSAGES.stream_writer(asked, answer())
         pieces = [writer.begin()]
         pieces += self._play(writer) if self._play else [writer.text(result.text)]

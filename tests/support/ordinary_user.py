@@ -12,7 +12,7 @@ from podium.workers.sandbox.child import isolation, kernel
 BIND = kernel.MS_BIND | kernel.MS_REC
 
 
-def open_to_everyone(needed: list[Path], place: Path) -> None:
+def open_to_everyone(needed: list[Path], where: Path) -> None:
     """In mounts of our own: make what is needed readable where a directory above it is not."""
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
@@ -20,7 +20,7 @@ def open_to_everyone(needed: list[Path], place: Path) -> None:
     for number, path in enumerate(needed):
         above = [one for one in reversed(path.parents) if not one.stat().st_mode & 0o1]
         if above:
-            kept = place / str(number)
+            kept = where / str(number)
             kept.mkdir()
             kernel.mount(str(path), str(kept), "", BIND)
             closed.setdefault(above[0], []).append((kept, path))
@@ -32,10 +32,10 @@ def open_to_everyone(needed: list[Path], place: Path) -> None:
 
 
 def main() -> None:
-    place = Path(sys.argv[1])
-    place.chmod(0o777)
+    where = Path(sys.argv[1])
+    where.chmod(0o777)
     needed = [Path(path) for path in isolation.python_paths()]
-    open_to_everyone([*needed, Path(kernel.__file__).parents[4]], place)
+    open_to_everyone([*needed, Path(kernel.__file__).parents[4]], where)
     os.setgroups([])
     os.setresgid(isolation.NOBODY_ID, isolation.NOBODY_ID, isolation.NOBODY_ID)
     os.setresuid(isolation.NOBODY_ID, isolation.NOBODY_ID, isolation.NOBODY_ID)

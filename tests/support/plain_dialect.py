@@ -97,4 +97,4 @@ def line(*parts: Any) -> bytes:
 
 
 def lines(body: str | bytes) -> list[list[Any]]:
-    return [json.loads(each) for each in body.splitlines()]
+    return [json.loads(item) for item in body.splitlines()]

@@ -159,8 +159,8 @@ def rotary_order(rows: int, heads: int) -> list[int]:
     """Which row of transformers' is where, for llama.cpp: the halves of each head in turns."""
     size = rows // heads
     return [
-        head * size + half * (size // 2) + place
+        head * size + half * (size // 2) + where
         for head in range(heads)
-        for place in range(size // 2)
+        for where in range(size // 2)
         for half in (0, 1)
     ]

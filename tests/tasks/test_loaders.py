@@ -200,7 +200,7 @@ def test_aime_has_integers_for_answers(data: Path, tmp_path: Path) -> None:
         load_records("aime25", data=tmp_path)
 
 
-def gpqa_archive(place: Path, rows: int = 8) -> Path:
+def gpqa_archive(where: Path, rows: int = 8) -> Path:
     """Questions in the form of GPQA, as one file of JSON lines."""
     asked = [
         {
@@ -215,16 +215,16 @@ def gpqa_archive(place: Path, rows: int = 8) -> Path:
         }
         for number in range(rows)
     ]
-    with zipfile.ZipFile(place / "gpqa_diamond.zip", "w") as archive:
+    with zipfile.ZipFile(where / "gpqa_diamond.zip", "w") as archive:
         archive.writestr("-", "\n".join(map(json.dumps, asked)))
-    with zipfile.ZipFile(place / "dataset.zip", "w") as archive:
+    with zipfile.ZipFile(where / "dataset.zip", "w") as archive:
         table = io.StringIO()
         writer = csv.DictWriter(table, list(asked[0]))
         writer.writeheader()
         writer.writerows(asked)
         archive.writestr("dataset/gpqa_diamond.csv", table.getvalue())
         archive.writestr("dataset/gpqa_main.csv", "")
-    return place
+    return where
 
 
 def test_gpqa_lists_the_choices_in_an_order_that_gives_nothing_away(tmp_path: Path) -> None:

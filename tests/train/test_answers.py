@@ -18,8 +18,8 @@ from podium.tasks.graders import CodeGrader
 from podium.train.exercises import Exercise
 from podium.workers import Endpoint, Http
 from podium.workers.python import PythonWorker
+from support.harness import Actor
 from support.recipes import GRPO, make_recipe
-from support.stage import Actor
 
 pytest.importorskip("torch")
 

@@ -30,8 +30,8 @@ from podium.train.worker_set import make_scorers
 from podium_lab.etudes import FAMILIES, FlakyWorker
 from podium_lab.etudes.training import held_out_etudes
 from podium_lab.etudes.workers import oracle_workers
+from support.harness import Actor
 from support.recipes import GRPO, everyday_exercises, make_recipe
-from support.stage import Actor
 
 ETUDES = """
 [model]

@@ -135,9 +135,9 @@ def test_what_is_measured_was_never_trained_on(tmp_path: Path) -> None:
 def test_every_task_comes_once_before_any_comes_again(own: Path) -> None:
     names = [one.task.id for one in exercises(own_recipe(own), FIVE)]
     assert len(names) == 40
-    for place in range(0, 39, 3):
-        assert sorted(names[place : place + 3]) == ["x", "y", "z"]
-    assert len({tuple(names[place : place + 3]) for place in range(0, 39, 3)}) > 1
+    for where in range(0, 39, 3):
+        assert sorted(names[where : where + 3]) == ["x", "y", "z"]
+    assert len({tuple(names[where : where + 3]) for where in range(0, 39, 3)}) > 1
 
 
 def test_ids_mean_the_same_in_every_question_unless_the_pool_is_shuffled(own: Path) -> None:

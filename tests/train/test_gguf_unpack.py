@@ -25,7 +25,7 @@ gguf = pytest.importorskip("gguf")
 
 from podium.train import gguf as export
 from podium.train import gguf as gguf_base
-from podium.train import gguf as unpack
+from podium.train import gguf as unpack_file
 from podium.train.gguf import export_adapter, import_adapter
 from podium.workers.local.lora import PREFIX, LoraShape, write_adapter
 
@@ -76,9 +76,9 @@ def test_what_was_exported_comes_back_to_the_bit(base: Path, tmp_path: Path) -> 
 def test_every_shipped_adapter_is_unpacked_and_exported_again_as_the_same_file(
     smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = cache(gguf_base.read_base)  # it takes seconds to read
-    for module in (export, unpack):
-        monkeypatch.setattr(module, "read_base", once)
+    first_time = cache(gguf_base.read_base)  # it takes seconds to read
+    for module in (export, unpack_file):
+        monkeypatch.setattr(module, "read_base", first_time)
     for shipped in shipped_adapters():
         output = tmp_path / shipped.path.stem
         assert main(["lab", "import-gguf", shipped.name, "--output", str(output)]) == 0

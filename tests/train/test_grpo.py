@@ -290,7 +290,7 @@ def test_every_completion_gets_its_own_reward(
     monkeypatch.setattr(Rollouts, "collect", remember)
     grpo.train(recipe)
     (first_tokens,) = batches
-    groups = [first_tokens[place : place + 4] for place in (0, 4, 8)]
+    groups = [first_tokens[where : where + 4] for where in (0, 4, 8)]
     expected = sorted((token, token - sum(group) / 4) for group in groups for token in group)
     found = sorted((tokens[0], advantage) for tokens, advantage in seen)
     assert [token for token, _ in found] == [token for token, _ in expected]

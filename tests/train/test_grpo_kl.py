@@ -65,7 +65,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     adapter.save_pretrained(tmp_path / "adapter")
 
     def rewards(self: Any, plans: list[Any]) -> list[float]:
-        return [float(place % 2) for place, _ in enumerate(plans)]
+        return [float(where % 2) for where, _ in enumerate(plans)]
 
     monkeypatch.setattr("podium.train.rollouts.Rollouts._rewards", rewards)
     return tmp_path

@@ -120,9 +120,9 @@ def test_memory_and_hours_of_the_measured_model() -> None:
     sizes = ("model.base=x-1.777B", "grpo.max_tokens=16384", "grpo.max_completion_tokens=512")
     assumed = ("estimate.prompt_tokens=1", "estimate.plan_tokens=512", "model.lora.rank=16")
     rollouts = ("grpo.questions=1", "grpo.rollouts=32", "grpo.explore=0", "grpo.explore_tries=")
-    once = ("grpo.steps=1", "run.eval_every=0")
+    first_time = ("grpo.steps=1", "run.eval_every=0")
     path = RECIPES / "real-conductor.toml"
-    recipe = read_recipe(path, [*sizes, *assumed, *rollouts, *once])
+    recipe = read_recipe(path, [*sizes, *assumed, *rollouts, *first_time])
     taken = estimate(recipe, recipe_pool(recipe))
     tokens = 32 * 512
     assert taken.gpu_gb == pytest.approx(61, rel=0.05)

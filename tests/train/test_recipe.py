@@ -131,10 +131,10 @@ def test_the_etudes_recipes_go_on_from_each_other() -> None:
         for role in ("arithmetic", "calendar", "lists", "words")
     }
     names = ("etudes", "etudes-further", "etudes-decisions", "etudes-recursion")
-    course = [paper(name) for name in names]
-    for before, recipe in itertools.pairwise([warm, *course]):
+    all_stages = [paper(name) for name in names]
+    for before, recipe in itertools.pairwise([warm, *all_stages]):
         assert recipe.model.adapter == str(before.output / "conductor")
-    for recipe in (paper("etudes-evolved"), *(recipe for recipe in course if recipe.grpo)):
+    for recipe in (paper("etudes-evolved"), *(recipe for recipe in all_stages if recipe.grpo)):
         adapters = {role: path for role, path in recipe.pool.adapters.items() if path}
         assert workers.sft is not None
         assert adapters == {
@@ -396,8 +396,8 @@ def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
 
 def test_fingerprints_differ_between_adapters_of_one_name_in_any_directory(tmp_path: Path) -> None:
     found = []
-    for place in ("here/trained/warm", "there/trained/warm", "here/trained/etudes"):
-        settings = ["model.lora.rank=2", f"model.adapter={tmp_path}/{place}/conductor"]
+    for where in ("here/trained/warm", "there/trained/warm", "here/trained/etudes"):
+        settings = ["model.lora.rank=2", f"model.adapter={tmp_path}/{where}/conductor"]
         found.append(make_recipe(tmp_path, overrides=settings).fingerprint)
     assert found[0] == found[1] != found[2]
 

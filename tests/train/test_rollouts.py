@@ -21,9 +21,9 @@ from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium.train.score import Score
+from support.harness import Actor
 from support.recipes import make_recipe
 from support.rounds import answered
-from support.stage import Actor
 
 pytest.importorskip("torch")
 
@@ -61,7 +61,7 @@ class Reading:
 
     def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
         text = "\n".join(message["content"] for message in messages)
-        return [place for place, one in enumerate(EXERCISES) if one.task.question in text]
+        return [where for where, one in enumerate(EXERCISES) if one.task.question in text]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(chr, tokens))
@@ -215,7 +215,7 @@ CREW_POOL = Pool(tuple(one.profile for one in CREW))
 
 
 def planned(*workers: str) -> str:
-    steps = tuple(Step(name, f"part {place}") for place, name in enumerate(workers))
+    steps = tuple(Step(name, f"part {where}") for where, name in enumerate(workers))
     return write(Workflow(steps), CREW_POOL, order="step-by-step")
 
 

@@ -7,7 +7,7 @@ from random import Random
 from podium.core.pool import Pool
 from podium.core.workflow import Step, Workflow
 from podium.train.rollouts import variations
-from support.stage import Actor
+from support.harness import Actor
 
 POOL = Pool(tuple(Actor(name).profile for name in ("ann", "ben", "cat", "dan")))
 PLAN = Workflow((Step("ann", "find it"), Step("ben", "double it", access=(0,))))

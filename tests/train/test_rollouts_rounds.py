@@ -19,8 +19,8 @@ from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
+from support.harness import Actor
 from support.recipes import make_recipe
-from support.stage import Actor
 
 torch = pytest.importorskip("torch")
 rollouts = pytest.importorskip("podium.train.rollouts")
@@ -63,8 +63,8 @@ class Saying:
         texts = [self.decode(prompt) for prompt in prompts for _ in range(copies)]
         self.asked += texts
         return [
-            decoding.Completion([ord(c) for c in self._say(text, place)], True)
-            for place, text in enumerate(texts)
+            decoding.Completion([ord(c) for c in self._say(text, where)], True)
+            for where, text in enumerate(texts)
         ]
 
 
@@ -88,15 +88,15 @@ def sampled(recipe: Recipe, policy: Saying, count: int, exercise: Exercise = EXE
 
 
 def test_the_second_half_continues_from_the_first_and_shares_its_reward(tmp_path: Path) -> None:
-    policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
+    policy = Saying(lambda prompt, where: AGAIN if is_second(prompt) else GUESS)
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
     assert made.earned == [0.625, 0.625, 1.0, 1.0]
 
 
 def test_the_same_plan_is_worth_what_it_continues_from(tmp_path: Path) -> None:
-    def say(prompt: str, place: int) -> str:
-        return ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
+    def say(prompt: str, where: int) -> str:
+        return ACCEPT if is_second(prompt) else (GUESS, AGAIN)[where % 2]
 
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), Saying(say), 4)
     assert [attempt.text for attempt in made.batch[2:]] == [ACCEPT, ACCEPT]
@@ -107,27 +107,27 @@ def test_a_plan_that_is_graded_itself_has_a_second_round_too(tmp_path: Path) -> 
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: len(plan) == 1)
     exercise = Exercise(graded, PlanningContext(question=graded.question, pool=POOL))
     policy = Saying(
-        lambda prompt, place: ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
+        lambda prompt, where: ACCEPT if is_second(prompt) else (GUESS, AGAIN)[where % 2]
     )
     calls = len(SOLVER.asked)
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4, exercise)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
     assert made.earned == [1.0] * 4
     assert len(SOLVER.asked) == calls + 2
-    once = sampled(make_recipe(tmp_path, overrides=RECURSION[1:]), policy, 4, exercise)
-    assert [attempt.round for attempt in once.batch] == [0] * 4
+    first_time = sampled(make_recipe(tmp_path, overrides=RECURSION[1:]), policy, 4, exercise)
+    assert [attempt.round for attempt in first_time.batch] == [0] * 4
     assert len(SOLVER.asked) == calls + 2, "nothing follows, so nothing is carried out"
 
 
 def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
-    policy = Saying(lambda prompt, place: ACCEPT if is_second(prompt) else (GUESS, "?")[place % 2])
+    policy = Saying(lambda prompt, where: ACCEPT if is_second(prompt) else (GUESS, "?")[where % 2])
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 0]
     assert made.earned == [0.5, 0.0, 0.5, 0.0]
 
 
 def test_a_second_round_with_too_long_a_prompt_becomes_a_first_one(tmp_path: Path) -> None:
-    policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
+    policy = Saying(lambda prompt, where: AGAIN if is_second(prompt) else GUESS)
     recipe = make_recipe(tmp_path, overrides=[*RECURSION, "grpo.max_prompt_tokens=80"])
     made = sampled(recipe, policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 0, 0]
@@ -136,7 +136,7 @@ def test_a_second_round_with_too_long_a_prompt_becomes_a_first_one(tmp_path: Pat
 
 
 def test_an_exercise_that_begins_in_its_last_round_does_not_go_on(tmp_path: Path) -> None:
-    policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
+    policy = Saying(lambda prompt, where: AGAIN if is_second(prompt) else GUESS)
     recipe = make_recipe(tmp_path, overrides=RECURSION)
     (first, *_) = sampled(recipe, policy, 4).batch
     rounds = first.score.run.rounds
@@ -147,7 +147,7 @@ def test_an_exercise_that_begins_in_its_last_round_does_not_go_on(tmp_path: Path
 
 
 def test_prompts_that_are_too_long_are_counted(tmp_path: Path) -> None:
-    policy = Saying(lambda prompt, place: GUESS)
+    policy = Saying(lambda prompt, where: GUESS)
     scorer = score.Scorer([SOLVER])
     made = rollouts.Rollouts(make_recipe(tmp_path), policy, scorer)
     length = len(made.prompt_tokens(EXERCISE))
@@ -202,9 +202,9 @@ def test_alone_in_its_round_a_rollout_teaches_nothing() -> None:
 
 
 def test_rounds_are_compared_apart_only_where_the_recipe_says_so(tmp_path: Path) -> None:
-    def say(prompt: str, place: int) -> str:
+    def say(prompt: str, where: int) -> str:
         if is_second(prompt):
-            return (AGAIN, ACCEPT)[place % 2]
+            return (AGAIN, ACCEPT)[where % 2]
         return GUESS
 
     together = make_recipe(tmp_path, overrides=RECURSION)

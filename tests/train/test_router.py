@@ -46,8 +46,8 @@ def test_a_log_becomes_a_router_that_sends_each_question_where_it_is_answered(
     router = LearnedRouter.load(tmp_path / "router.json")
     pool = pool_of("cheap", "dear")
     router.check(pool)
-    assert [router.decide(each, pool, 0.9).worker for each in SUMS] == ["cheap"] * 4
-    assert [router.decide(each, pool, 0.9).worker for each in PLAYS] == ["dear"] * 4
+    assert [router.decide(item, pool, 0.9).worker for item in SUMS] == ["cheap"] * 4
+    assert [router.decide(item, pool, 0.9).worker for item in PLAYS] == ["dear"] * 4
     output = capsys.readouterr().out
     assert (
         "32 questions, 2 workers; figures are of the 32 questions that every worker was" in output
@@ -59,7 +59,7 @@ def test_the_command_line_overrides_the_recipe(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.json"
     values = ["--output", str(elsewhere), "--set", "costs.usd.cheap=0.5", "--seed", "3"]
     assert main(["train", "router", str(written(tmp_path)), *values]) == 0
-    assert [each.cost for each in LearnedRouter.load(elsewhere).workers] == [0.5, 0.01]
+    assert [item.cost for item in LearnedRouter.load(elsewhere).workers] == [0.5, 0.01]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

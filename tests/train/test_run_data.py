@@ -48,8 +48,8 @@ def judged(run: Run, reward: float = 1.0, **more: Any) -> JudgedRun:
 
 def taken(*given: JudgedRun) -> RunDataset:
     harvest = RunDataset()
-    for each in given:
-        harvest.take(each)
+    for item in given:
+        harvest.take(item)
     return harvest
 
 
@@ -80,7 +80,7 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
     for number, owner in enumerate([*(key.id for key in keys.values()), "key_unknown"]):
         await judge(store, kept_run(number, owner=owner))
     found, left_out = await found_in(store)
-    assert [(each.run.owner, each.excludes) for each in found] == [
+    assert [(item.run.owner, item.excludes) for item in found] == [
         (keys["open"].id, False),
         (keys["wary"].id, True),
     ]
@@ -107,7 +107,7 @@ async def test_runs_that_failed_or_lost_words_to_a_guardrail_are_left_out(store:
     await judge(store, kept_run(2, rounds=(round_of(step_record(0, checks=(REDACTED,))),)))
     await judge(store, kept_run(3, rounds=(round_of(step_record(0, checks=(NOTED,))),)))
     found, left_out = await found_in(store)
-    assert [each.run.id for each in found] == [kept_run(3).id]
+    assert [item.run.id for item in found] == [kept_run(3).id]
     assert left_out == {use.UNANSWERED: 1, use.REDACTED: 2}
 
 
@@ -120,7 +120,7 @@ async def test_an_unreadable_run_affects_no_other(store: RunStore, tmp_path: Pat
         database.execute("UPDATE runs SET document = '{}' WHERE id = ?", [kept_run(0).id])
     database.close()
     found, left_out = await found_in(store)
-    assert ([each.run.id for each in found], left_out) == ([kept_run(1).id], {use.UNREADABLE: 1})
+    assert ([item.run.id for item in found], left_out) == ([kept_run(1).id], {use.UNREADABLE: 1})
 
 
 def test_one_step_teaches_the_router_and_several_the_conductor_alone() -> None:
@@ -195,14 +195,14 @@ async def test_feedback_with_an_answer_makes_a_task_that_its_run_solves(
     answer = "The capital of Japan is Tokyo."
     (record,) = taken(judged(kept_run(answer=answer), task=task)).tasks
     grader = record.to_task().grader
-    assert [await grader(each) for each in (answer, "Kyoto")] == [True, False]
+    assert [await grader(item) for item in (answer, "Kyoto")] == [True, False]
 
 
 def test_a_judges_task_needs_an_answer_that_was_thought_good() -> None:
     task = json.dumps({"question": "Question 0?", "answer": "", "grader": "judge"})
     run, by = kept_run(answer="42"), "grader:judge sage"
     harvest = taken(judged(run, task=task, source=by))
-    assert [(each.grader, each.answer) for each in harvest.tasks] == [("contains", "42")]
+    assert [(item.grader, item.answer) for item in harvest.tasks] == [("contains", "42")]
     assert not taken(judged(run, 0.0, task=task, source=by)).tasks
 
 
@@ -265,11 +265,11 @@ def test_a_good_plan_is_an_example_that_a_conductor_can_be_taught(tmp_path: Path
     run = kept_run(rounds=(round_of(step_record(0), step_record(1, access=(0,))),))
     replanned = kept_run(1, rounds=(round_of(step_record(0)), round_of(step_record(0), index=1)))
     harvest = RunDataset(Prompt(length="trained"))
-    for each in (judged(run), judged(run, 0.5), judged(replanned)):
-        harvest.take(each)
+    for item in (judged(run), judged(run, 0.5), judged(replanned)):
+        harvest.take(item)
     assert harvest.without["plans"] == {use.NOT_GOOD: 1, use.NO_PLAN: 1}
     file = tmp_path / "plans.jsonl"
-    file.write_text("".join(json.dumps(each) for each in harvest.plans), "utf-8")
+    file.write_text("".join(json.dumps(item) for item in harvest.plans), "utf-8")
     (example,) = file_examples(file)
     assert [message["role"] for message in example.messages] == ["system", "user"]
     assert "Question 0?" in example.messages[-1]["content"]

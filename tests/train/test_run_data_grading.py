@@ -40,7 +40,7 @@ def judge(*replies: str) -> ScriptedWorker:
 
 async def scores(store: RunStore) -> dict[str, tuple[float, str]]:
     given = await store.feedback.page()
-    return {each.run_id: (each.score, each.grader) for each in given}
+    return {item.run_id: (item.score, item.grader) for item in given}
 
 
 async def test_runs_are_graded_by_the_task_that_asks_the_same(store: RunStore) -> None:

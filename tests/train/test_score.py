@@ -27,7 +27,7 @@ from podium_lab.etudes.etude import held_out
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.tasks import etude_task
 from podium_lab.etudes.workers import pool_profiles
-from support.stage import Actor
+from support.harness import Actor
 
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 ONE = Workflow((Step("solver", "Solve it"),))

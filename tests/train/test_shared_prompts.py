@@ -151,12 +151,12 @@ def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(
 ) -> None:
     monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 10)
     rows = shared_rows(*as_batch())
-    assert [[place for place, _ in row.plans] for row in rows] == [[0, 2], [3], [1, 4]]
+    assert [[where for where, _ in row.plans] for row in rows] == [[0, 2], [3], [1, 4]]
     assert rows[0].prompt == rows[1].prompt
 
 
 def test_a_pass_holds_no_more_than_it_may() -> None:
-    rows = [SharedRow((1,), ((place, [2] * (place + 1)),)) for place in range(40)]
+    rows = [SharedRow((1,), ((where, [2] * (where + 1)),)) for where in range(40)]
     for part in pack_rows(rows, 200):
         one = as_tensors(part, CPU)
         assert one.tokens.numel() <= 200

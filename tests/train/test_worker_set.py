@@ -17,8 +17,8 @@ from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, connect_worker
 from podium.workers import Endpoint, Http
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.values import UNSURE
+from support.harness import Actor
 from support.recipes import make_recipe
-from support.stage import Actor
 
 ETUDES = """
 [model]

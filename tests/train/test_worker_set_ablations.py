@@ -20,8 +20,8 @@ from podium.train.recipe import Recipe
 from podium.train.worker_set import make_scorers, refuse_indices, with_fixed_subtasks
 from podium_lab.etudes import FlakyWorker
 from podium_lab.etudes.values import UNSURE
+from support.harness import Actor
 from support.recipes import GRPO, POOL, make_recipe
-from support.stage import Actor
 
 ETUDES = """
 [model]

@@ -277,11 +277,11 @@ async def test_a_call_that_is_given_up_earlier_counts_as_slow() -> None:
 async def test_closing_closes_the_deployments() -> None:
     closed: list[str] = []
 
-    class Held(ScriptedWorker):
+    class HeldWorker(ScriptedWorker):
         async def close(self) -> None:
             closed.append(self.profile.name)
 
-    held = [Deployment(name, Held(name, ["ok"])) for name in ("eu", "us")]
+    held = [Deployment(name, HeldWorker(name, ["ok"])) for name in ("eu", "us")]
     await BalancedWorker(PROFILE, held).close()
     assert closed == ["eu", "us"]
 

@@ -19,7 +19,7 @@ from podium.core.request import Delta, Reply, Request, Thinking, Tool, ToolCall,
 from podium.core.worker import Worker
 from podium.workers.cached import MIN_BYTES, CachedWorker, ReplyCache
 from podium.workers.scripted import ScriptedWorker
-from support.stage import Actor
+from support.harness import Actor
 
 MEGABYTE = 1_000_000
 PLENTY = 100 * MEGABYTE

@@ -30,7 +30,7 @@ from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker, mcp
 from podium.workers.mcp import LONGEST_NAME, McpServers, tool_name
 from support import mcp_peer
-from support.stage import Actor
+from support.harness import Actor
 from support.tool_servers import odd_server
 
 ALONE = FixedConductor(Workflow((Step("a", "do it"),)))

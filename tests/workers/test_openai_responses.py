@@ -106,8 +106,8 @@ def event(kind: str, number: int, **fields: Any) -> dict[str, Any]:
 
 
 def piece(kind: str, number: int, delta: str, **fields: Any) -> dict[str, Any]:
-    place = {"item_id": "x", "output_index": 0, "content_index": 0, "logprobs": []}
-    return event(kind, number, delta=delta, **place, **fields)
+    where = {"item_id": "x", "output_index": 0, "content_index": 0, "logprobs": []}
+    return event(kind, number, delta=delta, **where, **fields)
 
 
 @pytest.fixture

@@ -304,7 +304,7 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
 def _suggest_address(path: str, base_url: str) -> str:
     """Name the base URL to which the path of a client belongs, or what is supported instead."""
     known = (*DIALECT_PATHS, *forward.PATHS, "/v1/models")
-    if meant := next((each for each in known if path.endswith(each.removeprefix("/v1"))), None):
+    if meant := next((one for one in known if path.endswith(one.removeprefix("/v1"))), None):
         return (
             f"did you mean {meant}? Set the client's base URL to {base_url}/v1, or for Anthropic's "
             f"SDKs and Claude Code to {base_url}"

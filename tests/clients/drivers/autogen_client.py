@@ -49,8 +49,8 @@ async def answer(endpoint: Endpoint):
 async def stream(endpoint: Endpoint):
     question = UserMessage(content=CAPITAL, source="user")
     pieces = [
-        each if isinstance(each, str) else each.content
-        async for each in model_of(endpoint).create_stream([question])
+        item if isinstance(item, str) else item.content
+        async for item in model_of(endpoint).create_stream([question])
     ]
     return [pieces[-1], len(pieces) > 2]
 
@@ -66,8 +66,8 @@ async def agent(endpoint: Endpoint):
     )
     found = await made.run(task=WEATHER)
     return [
-        [each.type, each.content if isinstance(each.content, str) else len(each.content)]
-        for each in found.messages
+        [item.type, item.content if isinstance(item.content, str) else len(item.content)]
+        for item in found.messages
     ]
 
 
@@ -88,7 +88,7 @@ async def team(endpoint: Endpoint):
     ]
     made = RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
     found = await made.run(task=CAPITAL)
-    return [[each.source, each.content] for each in found.messages]
+    return [[item.source, item.content] for item in found.messages]
 
 
 main()

@@ -36,7 +36,7 @@ def register(dialect: str) -> None:
         return model_of(endpoint, dialect)(CAPITAL)[0]
 
 
-for each in ("chat", "responses", "messages"):
-    register(each)
+for item in ("chat", "responses", "messages"):
+    register(item)
 
 main()

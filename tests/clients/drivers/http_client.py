@@ -164,7 +164,7 @@ def health(endpoint: Endpoint):
 @scenario("chat/http-models")
 def models(endpoint: Endpoint):
     """No model is listed twice: pinned names answer, and are not listed."""
-    names = [each["id"] for each in HTTP.get(endpoint.openai + "/models").json()["data"]]
+    names = [entry["id"] for entry in HTTP.get(endpoint.openai + "/models").json()["data"]]
     return [name for name in names if "@" in name]
 
 
@@ -229,7 +229,7 @@ def fetch(endpoint: Endpoint):
         endpoint, "responses", input=results, previous_response_id=first["id"], tools=[tool]
     ).json()
     is_chained = second.get("previous_response_id") == first["id"] != second["id"]
-    again = (fetched(endpoint, each["id"]).json() == each for each in (first, second))
+    again = (fetched(endpoint, entry["id"]).json() == entry for entry in (first, second))
     return [is_chained, *again]
 
 

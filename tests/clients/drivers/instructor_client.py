@@ -49,8 +49,8 @@ def json_mode(endpoint: Endpoint):
 def partial(endpoint: Endpoint):
     client = openai_of(endpoint, instructor.Mode.TOOLS)
     found = [
-        each.model_dump()
-        for each in client.chat.completions.create_partial(
+        item.model_dump()
+        for item in client.chat.completions.create_partial(
             model=endpoint.model, response_model=Person, messages=QUESTION, max_retries=0
         )
     ]

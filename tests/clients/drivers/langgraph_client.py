@@ -87,7 +87,7 @@ def register(dialect: str) -> None:
         updates = []
         for update in made.stream(state, stream_mode="updates"):
             for node, change in update.items():
-                updates += [[node, *each] for each in shown(change["messages"])]
+                updates += [[node, *item] for item in shown(change["messages"])]
         return updates
 
     @scenario(f"{dialect}/agent-person")
@@ -120,7 +120,7 @@ def register(dialect: str) -> None:
         return Transcript(shown(messages), ids_of(messages))
 
 
-for each in ("chat", "responses", "messages"):
-    register(each)
+for item in ("chat", "responses", "messages"):
+    register(item)
 
 main()

@@ -49,7 +49,7 @@ def register(dialect: str) -> None:
     @scenario(f"{dialect}/stream")
     def stream(endpoint: Endpoint):
         messages = [ChatMessage(role="user", content=CAPITAL)]
-        pieces = [each.delta or "" for each in model_of(endpoint, dialect).stream_chat(messages)]
+        pieces = [item.delta or "" for item in model_of(endpoint, dialect).stream_chat(messages)]
         return ["".join(pieces), sum(map(bool, pieces)) > 1]
 
     @scenario(f"{dialect}/structured")
@@ -66,7 +66,7 @@ def register(dialect: str) -> None:
             streaming=False,
         )
         found = await made.run(WEATHER)
-        calls = [[each.tool_name, each.tool_kwargs] for each in found.tool_calls]
+        calls = [[item.tool_name, item.tool_kwargs] for item in found.tool_calls]
         return [found.response.content, calls]
 
 

@@ -48,7 +48,7 @@ def tools(endpoint: Endpoint):
 
     chain = model_of(endpoint).chain(WEATHER, tools=[get_weather], stream=False)
     found = list(chain.responses())
-    calls = [[[c.name, c.arguments] for c in each.tool_calls()] for each in found]
+    calls = [[[c.name, c.arguments] for c in item.tool_calls()] for item in found]
     return [calls, found[-1].text()]
 
 
@@ -65,7 +65,7 @@ def schema(endpoint: Endpoint):
 def conversation(endpoint: Endpoint):
     talk = model_of(endpoint).conversation()
     questions = (CAPITAL, "What is the capital of Japan?", "Who are you?")
-    return [talk.prompt(each, stream=False).text() for each in questions]
+    return [talk.prompt(item, stream=False).text() for item in questions]
 
 
 main()

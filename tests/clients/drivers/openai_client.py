@@ -208,9 +208,9 @@ def chat_pruned(endpoint: Endpoint):
             model=endpoint.model, messages=messages, tools=[TOOL]
         )
         message = found.choices[0].message
-        for each in messages:
-            if each["role"] == "tool":
-                each["content"] = "(pruned)"
+        for entry in messages:
+            if entry["role"] == "tool":
+                entry["content"] = "(pruned)"
         messages.append(message.model_dump(exclude_none=True))
         for call in message.tool_calls or ():
             result = {"role": "tool", "tool_call_id": call.id, "content": weather_of(city)}
@@ -279,7 +279,7 @@ def chat_regenerate(endpoint: Endpoint):
         for _ in range(2)
     ]
     return Transcript(
-        [shown(each.choices[0].message) for each in again], tuple(each.id for each in again)
+        [shown(entry.choices[0].message) for entry in again], tuple(entry.id for entry in again)
     )
 
 
@@ -424,7 +424,7 @@ def embeddings(endpoint: Endpoint):
     found = client_of(endpoint).embeddings.create(
         model=endpoint.model, input=["a", "b"], encoding_format="float"
     )
-    return [each.embedding for each in found.data]
+    return [entry.embedding for entry in found.data]
 
 
 @scenario("chat/request-id")

@@ -78,7 +78,7 @@ def register(dialect: str) -> None:
         return shown(history)
 
 
-for each in ("chat", "responses", "messages"):
-    register(each)
+for item in ("chat", "responses", "messages"):
+    register(item)
 
 main()

@@ -34,7 +34,7 @@ def answer(endpoint: Endpoint):
 @scenario("chat/stream")
 def stream(endpoint: Endpoint):
     messages = [{"role": "user", "content": [{"type": "text", "text": CAPITAL}]}]
-    pieces = [each.content or "" for each in model_of(endpoint).generate_stream(messages)]
+    pieces = [item.content or "" for item in model_of(endpoint).generate_stream(messages)]
     return "".join(pieces)
 
 

@@ -31,7 +31,7 @@ LINES = [
 
 def written(directory: Path, *lines: object) -> Path:
     path = directory / "log.jsonl"
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    path.write_text("".join(f"{json.dumps(item)}\n" for item in lines))
     return path
 
 
@@ -82,7 +82,7 @@ def test_a_question_may_have_breaks_that_are_no_end_of_a_line(tmp_path: Path) ->
     question = "one\u2028two\x85three"
     path = tmp_path / "log.jsonl"
     lines = [line(question, worker, 1, cost=1.0) for worker in ("small", "large")]
-    path.write_text("".join(f"{json.dumps(each, ensure_ascii=False)}\r\n" for each in lines))
+    path.write_text("".join(f"{json.dumps(item, ensure_ascii=False)}\r\n" for item in lines))
     assert read_log([path]).reward_table().questions == (question,)
 
 

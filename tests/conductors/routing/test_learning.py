@@ -27,8 +27,8 @@ def evidence(count: int = 240, seed: int = 0) -> RewardTable:
     """Questions whose first word tells who can answer them."""
     rng = np.random.default_rng(seed)
     subjects = [list(SUBJECTS)[number % 3] for number in range(count)]
-    questions = tuple(f"{each} about number {place}" for place, each in enumerate(subjects))
-    chances = np.array([SUBJECTS[each] for each in subjects])
+    questions = tuple(f"{item} about number {where}" for where, item in enumerate(subjects))
+    chances = np.array([SUBJECTS[item] for item in subjects])
     rewards = (rng.random(chances.shape) < chances).astype(np.float32)
     return RewardTable(questions, WORKERS, rewards)
 
@@ -38,7 +38,7 @@ def learned(found: RewardTable) -> Array:
     options = RouterTraining(ridges=(0.3,))
     router = fit_router(found, HashedEncoder.fit(found.questions), options).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
-    averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
+    averages: Array = np.stack([expected[where::3].mean(axis=0) for where in range(3)])
     return averages
 
 
@@ -164,7 +164,7 @@ def test_confidence_is_what_was_earned_where_less_was_earned_the_more_was_expect
     curve = fit_calibration(expected, rewards)
     assert np.corrcoef(expected.ravel(), rewards.ravel())[0, 1] < 0
     assert curve.slope > 0
-    assert [curve(each) for each in (0.68, 0.88)] == pytest.approx([rewards.mean()] * 2, abs=0.01)
+    assert [curve(item) for item in (0.68, 0.88)] == pytest.approx([rewards.mean()] * 2, abs=0.01)
 
 
 def test_confidence_holds_where_all_or_no_answers_were_right() -> None:

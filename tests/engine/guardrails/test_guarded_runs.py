@@ -55,7 +55,7 @@ from podium.engine.guardrails import (
     as_guardrail,
 )
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.stage import Actor
+from support.harness import Actor
 
 ONE = Workflow((Step("a", "do it"),))
 TWO = Workflow((Step("a", "look"), Step("b", "answer", (0,))))
@@ -89,12 +89,12 @@ def says(verdict: Verdict) -> Callable[[GuardrailInput], Verdict]:
     return lambda checked: verdict
 
 
-def seen(place: str, log: list[GuardrailInput]) -> Guardrail:
+def seen(where: str, log: list[GuardrailInput]) -> Guardrail:
     def look(checked: GuardrailInput) -> Verdict:
         log.append(checked)
         return Pass()
 
-    assert place in ("question", "reply", "answer")
+    assert where in ("question", "reply", "answer")
     return Guardrail("watcher", look)
 
 
@@ -305,17 +305,17 @@ async def test_a_blocked_reply_ends_the_run_and_is_kept_nowhere() -> None:
     assert [e.check.action for e in events if isinstance(e, GuardrailActed)] == ["blocked"]
 
 
-@pytest.mark.parametrize("place", ["question", "reply", "answer"])
-async def test_a_hook_that_raises_blocks_and_its_words_are_not_kept(place: str) -> None:
+@pytest.mark.parametrize("where", ["question", "reply", "answer"])
+async def test_a_hook_that_raises_blocks_and_its_words_are_not_kept(where: str) -> None:
     def fails(checked: GuardrailInput) -> Verdict:
         raise ValueError(f"cannot read {checked.text}")
 
-    guard = Guardrail("broken", fails, stages=(place,))  # type: ignore[arg-type]
+    guard = Guardrail("broken", fails, stages=(where,))  # type: ignore[arg-type]
     run = await runner(Planner(ONE), Actor("a", lambda _: "reply-words"), guardrails=[guard]).run(
         "question-words"
     )
     assert run.error == (
-        f"the guardrail 'broken' blocked the {place}: it could not decide: it raised ValueError"
+        f"the guardrail 'broken' blocked the {where}: it could not decide: it raised ValueError"
     )
     assert (run.status, run.answer) == ("failed", None)
     assert "cannot read" not in json.dumps(dump(run))

@@ -134,8 +134,8 @@ def hook(*, found: str = "redact", restore: bool = False) -> PerRun:
     return Redaction(KINDS, found="block" if found == "block" else "redact", restore=restore)
 
 
-def verdict(text: str, place: GuardrailStage = "question") -> Verdict:
-    decided = hook().for_run()(GuardrailInput(stage=place, text=text, run_id="run_1", question=""))
+def verdict(text: str, where: GuardrailStage = "question") -> Verdict:
+    decided = hook().for_run()(GuardrailInput(stage=where, text=text, run_id="run_1", question=""))
     assert isinstance(decided, Pass | Block | Redact)
     return decided
 

@@ -26,7 +26,7 @@ from podium.evals.strategies.conducting import (
 )
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.values import UNSURE
-from support.stage import Actor
+from support.harness import Actor
 
 mixture = mixture_of_agents(DRAWN, "system")
 QUESTION = "What is six times seven?"

@@ -74,10 +74,10 @@ async def test_a_random_plan_for_a_task_of_any_suite_is_one_worker_with_the_whol
 
 async def test_a_conductor_plans_as_often_as_it_has_rounds() -> None:
     (case,) = oracle_cases(1)
-    once, twice = Knowing([case]), Knowing([case])
-    first = await conductor_strategy(once, rounds=1)(case, stage_of(oracle_workers()))
+    first_time, twice = Knowing([case]), Knowing([case])
+    first = await conductor_strategy(first_time, rounds=1)(case, stage_of(oracle_workers()))
     second = await conductor_strategy(twice, rounds=2)(case, stage_of(oracle_workers()))
-    assert (once.planner.calls, twice.planner.calls) == (1, 2)
+    assert (first_time.planner.calls, twice.planner.calls) == (1, 2)
     assert [round_.accepted for round_ in first.rounds] == [False]
     assert [round_.accepted for round_ in second.rounds] == [False, True]
     assert first.pool == second.pool == case.pool

@@ -13,8 +13,8 @@ from podium_lab.etudes.values import HIGHEST, Kind, named_values, number, towns
 def arguments(name: str, *texts: str) -> Arguments:
     """The values that are written so, of the kinds that the skill takes."""
     values = []
-    for place, text in enumerate(texts):
-        kinds = SKILLS[name].kinds(place)
+    for where, text in enumerate(texts):
+        kinds = SKILLS[name].kinds(where)
         values.append(next(value for value in named_values(text) if value.kind in kinds))
     return tuple(values)
 
@@ -93,8 +93,8 @@ def test_a_skill_refuses_what_is_too_large_or_has_no_one_answer(
 
 
 def test_the_archive_is_read_by_number_by_name_and_by_motto() -> None:
-    for place, town in enumerate(towns(), start=1):
-        assert SKILLS["town_by_number"].solve((number(place),)) == town.name
+    for where, town in enumerate(towns(), start=1):
+        assert SKILLS["town_by_number"].solve((number(where),)) == town.name
         assert SKILLS["town_by_motto"].solve((town.motto,)) == town.name
         for name in ("bridges", "motto", "market", "fair"):
             assert SKILLS[name].solve((town.name,)) == getattr(town, name)

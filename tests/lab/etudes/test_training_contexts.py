@@ -83,7 +83,7 @@ def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
             6, shapes=shapes, everyday_share=0.0, later_share=later_share, nested_share=share
         )
         asked = [practice.asked for practice in islice(practices, 100)]
-        nested[share] = sum(isinstance(each, Etude) and each.style == "nested" for each in asked)
+        nested[share] = sum(isinstance(item, Etude) and item.style == "nested" for item in asked)
     assert nested[0.0] == 0
     assert nested[1.0] > 60  # some could be read in two ways, and are lined up
 

@@ -235,16 +235,16 @@ def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:
 def _wrong(row: StrategyRow, *, every: int = 1, kind: str | None = None) -> StrategyRow:
     samples = tuple(
         replace(sample, right=False)
-        if place % every == 0 and kind in (None, sample.kind)
+        if where % every == 0 and kind in (None, sample.kind)
         else sample
-        for place, sample in enumerate(row.samples)
+        for where, sample in enumerate(row.samples)
     )
     return replace(row, samples=samples)
 
 
 def _right(row: StrategyRow, count: int) -> StrategyRow:
     """The row with so many of its first tasks right, and no other."""
-    samples = (replace(sample, right=place < count) for place, sample in enumerate(row.samples))
+    samples = (replace(sample, right=where < count) for where, sample in enumerate(row.samples))
     return replace(row, samples=tuple(samples))
 
 

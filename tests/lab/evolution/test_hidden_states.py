@@ -55,11 +55,11 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def said_by(model: Any, tokens: list[int], place: int) -> Any:
+def said_by(model: Any, tokens: list[int], where: int) -> Any:
     """The state that transformers itself gives."""
     with torch.no_grad():
         outcome = model(torch.tensor([tokens]), output_hidden_states=True)
-    return outcome.hidden_states[-1][0, place].numpy()
+    return outcome.hidden_states[-1][0, where].numpy()
 
 
 def tokens_of(text: str) -> list[int]:
@@ -84,7 +84,7 @@ async def test_the_state_is_that_of_the_penultimate_token_after_the_last_layer(
 async def test_texts_at_one_time_are_one_batch_and_each_has_its_own_state(
     reader: HiddenReader, batches: list[int]
 ) -> None:
-    texts = [TEXT * (1 + place % 3) + str(place) for place in range(9)]
+    texts = [TEXT * (1 + where % 3) + str(where) for where in range(9)]
     together = await asyncio.gather(*map(reader.read, texts))
     assert batches == [9]
     for text, state in zip(texts, together, strict=True):

@@ -292,9 +292,9 @@ def test_a_search_that_diverges_is_not_resumed(base: Path, tmp_path: Path) -> No
     recipe = evolved(base, tmp_path)
     kept = last_checkpoint(recipe.output)
     assert kept is not None
-    place = kept.path / COORDINATOR
-    was = Coordinator.load(place)
-    was.with_parameters(was.parameters + 1).save(place)
+    where = kept.path / COORDINATOR
+    was = Coordinator.load(where)
+    was.with_parameters(was.parameters + 1).save(where)
     with pytest.raises(ConfigError, match="the versions of cmaes and numpy that it began with"):
         evolve.train(recipe, resume=True)
 

@@ -24,7 +24,7 @@ def trial(
     kind: str = "one", tokens: int | None = 3, reply: str = "4",
 ) -> Trial:  # fmt: skip
     rounds = [
-        turn(place, worker, role, tokens, reply) for place, (worker, role) in enumerate(turns)
+        turn(where, worker, role, tokens, reply) for where, (worker, role) in enumerate(turns)
     ]
     if accepted:
         rounds.append(Round(len(rounds), None, accepted=True))
@@ -35,11 +35,11 @@ def trial(
     return Trial(Task(id="1", question="q", grader=never, kind=kind), run, right, fault)
 
 
-def turn(place: int, worker: str, role: TurnRole, tokens: int | None, reply: str) -> Round:
+def turn(where: int, worker: str, role: TurnRole, tokens: int | None, reply: str) -> Round:
     step = Step(worker, "q")
     call = Attempt(worker, Usage(1, tokens, 0, 0, 0), 0.0, 0.0, 1.0)
-    done = StepRecord(place, 0, worker, "q", (), "done", reply, None, 0.0, 1.0, (call,))
-    return Round(place, Workflow((step,)), (done,), role=role)
+    done = StepRecord(where, 0, worker, "q", (), "done", reply, None, 0.0, 1.0, (call,))
+    return Round(where, Workflow((step,)), (done,), role=role)
 
 
 def test_diagnostics_count_turns_by_worker_and_role() -> None:

@@ -15,7 +15,7 @@ from podium.core.task import Task
 from podium.core.worker import Worker
 from podium_lab.evolution.coordinator import Coordinator, Vector
 from podium_lab.evolution.trials import CachedReader, Trial, TrialRunner, mean_reward
-from support.stage import Actor
+from support.harness import Actor
 
 DESCRIBED = Description(workers=("ann", "bob"), base="tiny", width=2, roles=())
 
@@ -24,7 +24,7 @@ async def is_four(answer: str) -> bool:
     return answer == "4"
 
 
-TASKS = [Task(id=str(place), question=f"{place} + 4?", grader=is_four) for place in range(6)]
+TASKS = [Task(id=str(where), question=f"{where} + 4?", grader=is_four) for where in range(6)]
 
 
 class Plain:

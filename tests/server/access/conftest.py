@@ -17,7 +17,7 @@ from support.postgres import Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+async def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the replicas' store is: an empty database."""
     if request.param == "sqlite":
         return str(tmp_path / "podium.db")

@@ -76,15 +76,15 @@ class Replica:
 class Replicas:
     """Some replicas over one database, and a key."""
 
-    def __init__(self, place: str, made: NewKey) -> None:
-        self._place = place
+    def __init__(self, location: str, made: NewKey) -> None:
+        self._location = location
         self.made = made
         self.all: list[Replica] = []
         self._dead: list[Replica] = []
 
     async def start(self) -> Replica:
         """One more replica."""
-        replica = Replica(await SqlRunStore.open(self._place))
+        replica = Replica(await SqlRunStore.open(self._location))
         self.all.append(replica)
         return replica
 
@@ -100,14 +100,14 @@ class Replicas:
         for replica in self._dead:
             await replica.has_stopped()
         dead = PROCESS_LEASES.c.process.in_([replica.process for replica in self._dead])
-        database = create_async_engine(locate(self._place).url)
+        database = create_async_engine(locate(self._location).url)
         async with database.begin() as connection:
             await connection.execute(update(PROCESS_LEASES).where(dead).values(expires_at=0.0))
         await database.dispose()
 
     async def rows(self) -> list[dict[str, object]]:
         """The reservations that everybody sees."""
-        database = create_async_engine(locate(self._place).url)
+        database = create_async_engine(locate(self._location).url)
         async with database.begin() as connection:
             found = (await connection.execute(select(RESERVATIONS))).mappings().all()
         await database.dispose()
@@ -133,10 +133,10 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas_of(place: str, rules: Rules, count: int) -> AsyncIterator[Replicas]:
+async def replicas_of(location: str, rules: Rules, count: int) -> AsyncIterator[Replicas]:
     """So many replicas, that serve a new key of those rules."""
     made = make_key("Ada", rules)
-    replicas = Replicas(place, made)
+    replicas = Replicas(location, made)
     try:
         for _ in range(count):
             await replicas.start()

@@ -309,7 +309,7 @@ async def test_requests_in_flight_hold_what_they_will_probably_use(server: Serve
     first = await server.access.reserve(first, model="podium", tokens=100)
     await server.settle(first, tokens=100, usd=0.25)
     flying = [await server.access.authenticate(token) for _ in range(3)]
-    flying = [await server.access.reserve(each, model="podium", tokens=100) for each in flying]
+    flying = [await server.access.reserve(item, model="podium", tokens=100) for item in flying]
     principal = await server.access.authenticate(token)
     with pytest.raises(
         ApiError, match="requests in flight reserve the rest of the daily budget of key 'Ada'"

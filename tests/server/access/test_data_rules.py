@@ -92,9 +92,9 @@ async def test_no_step_of_any_round_or_nested_run_goes_to_an_excluded_worker(
     assert not set(asked(run)) & set(FORBIDDEN)
     assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
     assert actors["gpt"].calls + actors["llama"].calls > 0
-    for each in (run, *nested(run)):
-        assert set(each.exclude) == EXCLUDING.exclude
-        assert set(each.pool.names) <= {"gpt", "llama", "conductor"}
+    for item in (run, *nested(run)):
+        assert set(item.exclude) == EXCLUDING.exclude
+        assert set(item.pool.names) <= {"gpt", "llama", "conductor"}
 
 
 async def test_without_the_rule_the_same_runs_do_ask_them_and_nest(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_an_excluded_worker_cannot_be_called_by_name(tmp_path: Path, wante
     actors = cast()
     async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
         response = await served.ask("Why?", model=wanted)
-        listed = [each["id"] for each in (await served.client.get("/v1/models")).json()["data"]]
+        listed = [item["id"] for item in (await served.client.get("/v1/models")).json()["data"]]
     assert (response.status_code, response.json()["field"]) == (403, "model")
     assert actors[wanted].calls == 0
     assert wanted not in listed

@@ -58,14 +58,14 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
     budget = KeyBudget(rules)
     flying: list[InFlight] = []
     charged, begun = Amount(), 0
-    for deed in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
-        if deed == "b" and budget.spent_cap() is None:
+    for act in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
+        if act == "b" and budget.spent_cap() is None:
             reservation = budget.reserve(Amount(data.draw(st.floats(0, 1)), 0))
             flying.append(InFlight(Ledger(Budget(), account=reservation), reservation, []))
-        elif deed == "c" and flying:
+        elif act == "c" and flying:
             request = flying[data.draw(st.integers(0, len(flying) - 1))]
             begun += _call(request, data.draw(st.integers(1, 4000)))
-        elif deed == "e" and flying:
+        elif act == "e" and flying:
             request = flying[data.draw(st.integers(0, len(flying) - 1))]
             if request.calls:
                 _end_call(request, data.draw(st.floats(0, 1)))
@@ -129,8 +129,8 @@ class Visits:
 
     async def go(self) -> None:
         token = await self.server.token(self.rules)
-        for deed in self.data.draw(st.lists(st.sampled_from("bbbssaw"), max_size=25)):
-            match deed:
+        for act in self.data.draw(st.lists(st.sampled_from("bbbssaw"), max_size=25)):
+            match act:
                 case "b":
                     await self.begin(token)
                 case "s" if self.flying:

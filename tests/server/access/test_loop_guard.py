@@ -19,7 +19,7 @@ from support.serving import application, serving
 REAL = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}
 
 
-def told(seen: list[str | None], reply: str = "yes") -> ScriptedWorker:
+def recording_worker(seen: list[str | None], reply: str = "yes") -> ScriptedWorker:
     """A worker that notes how many servers its calls say they have come through."""
 
     def answer(request: Request) -> str:
@@ -32,7 +32,7 @@ def told(seen: list[str | None], reply: str = "yes") -> ScriptedWorker:
 @pytest.mark.parametrize("model", ["podium-mini", "podium-ultra", "one"])
 async def test_calls_say_through_how_many_servers_a_request_has_come(model: str) -> None:
     seen: list[str | None] = []
-    async with serving(application([told(seen)])) as served:
+    async with serving(application([recording_worker(seen)])) as served:
         await served.ask(model=model)
         again = {"json": {"ask": "Why?", "model": model, "stream": True}}
         await served.client.post("/v1/messages", headers={HOP_HEADER: "1"}, **again)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("podium"), "propagate", True)
     seen: list[str | None] = []
-    async with serving(application([told(seen)])) as served:
+    async with serving(application([recording_worker(seen)])) as served:
         far = await served.client.post(
             "/v1/messages", json={"ask": "Why?"}, headers={HOP_HEADER: str(MAX_HOPS + 1)}
         )
@@ -61,7 +61,7 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
 
 @pytest.mark.parametrize("said", ["", "-1", "one", "9" * 5000, "²"])
 async def test_a_count_that_is_none_is_refused(said: str) -> None:
-    async with serving(application([told([])])) as served:
+    async with serving(application([recording_worker([])])) as served:
         headers = {HOP_HEADER.encode(): said.encode("latin-1")}
         response = await served.client.post("/v1/messages", json={"ask": "Why?"}, headers=headers)
     assert (response.status_code, response.json()["field"]) == (400, HOP_HEADER)
@@ -69,7 +69,9 @@ async def test_a_count_that_is_none_is_refused(said: str) -> None:
 
 async def test_planning_counts_as_answering_does() -> None:
     seen: list[str | None] = []
-    planner = told(seen, '{"steps": [{"worker": "one", "subtask": "Answer", "access": []}]}')
+    planner = recording_worker(
+        seen, '{"steps": [{"worker": "one", "subtask": "Answer", "access": []}]}'
+    )
     crew = [planner, ScriptedWorker("other", "")]
     app = application(crew, conductor=ModelConductor(planner), dialects=REAL)
     async with serving(app) as served:

@@ -46,8 +46,8 @@ async def wait(replica: Replica, replicas: Replicas, tokens: int = 1) -> float |
     return None
 
 
-async def test_a_rate_is_that_of_all_replicas_together(place: str, time: DatabaseTime) -> None:
-    async with replicas_of(place, Rules(requests_per_minute=6), 3) as replicas:
+async def test_a_rate_is_that_of_all_replicas_together(where: str, time: DatabaseTime) -> None:
+    async with replicas_of(where, Rules(requests_per_minute=6), 3) as replicas:
         waits = [await wait(replica, replicas) for replica in replicas.all * 3]
         assert waits == [None] * 6 + [pytest.approx(10.0)] * 3
         time.now += 9.5
@@ -58,10 +58,10 @@ async def test_a_rate_is_that_of_all_replicas_together(place: str, time: Databas
 
 
 async def test_tokens_that_were_guessed_wrongly_are_put_right_for_all(
-    place: str, time: DatabaseTime, monkeypatch: pytest.MonkeyPatch
+    where: str, time: DatabaseTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "CORRECTION_SECONDS", 0.0)
-    async with replicas_of(place, Rules(tokens_per_minute=600), 2) as replicas:
+    async with replicas_of(where, Rules(tokens_per_minute=600), 2) as replicas:
         one, other = replicas.all
         principal = await one.begin(replicas.made, tokens=10)
         await one.settle(principal, tokens=590)
@@ -71,10 +71,10 @@ async def test_tokens_that_were_guessed_wrongly_are_put_right_for_all(
 
 
 async def test_a_request_refused_for_its_budget_takes_no_tokens(
-    place: str, time: DatabaseTime
+    where: str, time: DatabaseTime
 ) -> None:
     rules = Rules(tokens_per_minute=600, in_total=Allowance(usd=1.0))
-    async with replicas_of(place, rules, 1) as replicas:
+    async with replicas_of(where, rules, 1) as replicas:
         (replica,) = replicas.all
         await replica.settle(await replica.begin(replicas.made, tokens=0), usd=1.0)
         for _ in range(3):
@@ -83,9 +83,9 @@ async def test_a_request_refused_for_its_budget_takes_no_tokens(
 
 
 async def test_a_database_clock_that_is_set_back_grants_no_quota(
-    place: str, time: DatabaseTime
+    where: str, time: DatabaseTime
 ) -> None:
-    async with replicas_of(place, Rules(requests_per_minute=1), 2) as replicas:
+    async with replicas_of(where, Rules(requests_per_minute=1), 2) as replicas:
         one, other = replicas.all
         assert await wait(one, replicas) is None
         time.now -= 1000.0
@@ -94,8 +94,8 @@ async def test_a_database_clock_that_is_set_back_grants_no_quota(
         assert await wait(one, replicas) == pytest.approx(60.0)
 
 
-async def test_a_key_with_a_rate_is_refused_while_the_store_cannot_be_asked(place: str) -> None:
-    async with replicas_of(place, Rules(requests_per_minute=60), 1) as replicas:
+async def test_a_key_with_a_rate_is_refused_while_the_store_cannot_be_asked(where: str) -> None:
+    async with replicas_of(where, Rules(requests_per_minute=60), 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.access.authenticate(replicas.made.token)
         replica.store.database.is_closed = True
@@ -107,17 +107,17 @@ async def test_a_key_with_a_rate_is_refused_while_the_store_cannot_be_asked(plac
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_minute_sees_more_than_a_burst_and_the_rate_however_replicas_are_asked(
-    place: str, time: DatabaseTime, seed: int
+    where: str, time: DatabaseTime, seed: int
 ) -> None:
     dice = random.Random(seed)
     rate = dice.choice([5, 12, 30])
     began: list[float] = []
-    async with replicas_of(place, Rules(requests_per_minute=rate), 2) as replicas:
+    async with replicas_of(where, Rules(requests_per_minute=rate), 2) as replicas:
         for _ in range(12):
             asked = [dice.choice(replicas.all) for _ in range(dice.randint(1, 6))]
             waits = await asyncio.gather(*(wait(replica, replicas) for replica in asked))
             began += [time.now] * waits.count(None)
-            values = [each for each in waits if each is not None]
+            values = [item for item in waits if item is not None]
             if values and dice.random() < 0.5:
                 time.now += min(values) + 1e-6
                 assert await wait(replicas.all[0], replicas) is None, "it was told to come now"

@@ -92,12 +92,12 @@ TWICE = FixedConductor(Workflow((Step("solo", "First"), Step("solo", "Second", (
 
 
 @asynccontextmanager
-async def several(place: str, rules: Rules) -> AsyncIterator[Several]:
+async def several(where: str, rules: Rules) -> AsyncIterator[Several]:
     made, worker = make_key("Ada", rules), Chatterbox()
     both = Several([], [], [], worker, made.key.id)
     async with AsyncExitStack() as stack:
         for _ in range(2):
-            store = await SqlRunStore.open(place)
+            store = await SqlRunStore.open(where)
             access = KeyAuthenticator(store.keys, Pool((worker.profile,)), shared=True)
             if not both.stores:
                 await store.keys.add(made.key)
@@ -118,8 +118,8 @@ async def several(place: str, rules: Rules) -> AsyncIterator[Several]:
 
 
 @pytest.mark.parametrize("model", ["solo", "podium-ultra"])
-async def test_a_cap_holds_for_all_that_run_at_once_on_two_servers(place: str, model: str) -> None:
-    async with several(place, A_DOLLAR) as both:
+async def test_a_cap_holds_for_all_that_run_at_once_on_two_servers(where: str, model: str) -> None:
+    async with several(where, A_DOLLAR) as both:
         asked = [both.ask(number, model, max_tokens=300) for number in range(16)]
         answers = await asyncio.gather(*asked)
         charged = await both.settled()
@@ -133,10 +133,10 @@ async def test_a_cap_holds_for_all_that_run_at_once_on_two_servers(place: str, m
 
 @pytest.mark.parametrize("store", [True, False])
 async def test_a_run_that_waits_on_one_server_and_continues_at_another_is_charged_once(
-    place: str, store: bool
+    where: str, store: bool
 ) -> None:
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-    async with several(place, A_DOLLAR) as both:
+    async with several(where, A_DOLLAR) as both:
         turns: list[Any] = [{"role": "user", "content": "Why?"}]
         for number in range(2):
             asked = {"tools": tools, "store": store, "messages": turns}
@@ -157,9 +157,9 @@ async def test_a_run_that_waits_on_one_server_and_continues_at_another_is_charge
 
 
 async def test_a_run_that_was_cut_off_is_charged_with_what_was_journalled_before(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
-    async with several(place, A_DOLLAR) as both:
+    async with several(where, A_DOLLAR) as both:
         cut_off = replace(
             make_run(steps=2, status="running", answer=None),
             owner=both.key_id,

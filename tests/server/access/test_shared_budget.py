@@ -25,8 +25,8 @@ A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
 pytestmark = pytest.mark.usefixtures("hurry")
 
 
-async def test_a_hold_of_one_replica_is_seen_by_all(place: str) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+async def test_a_hold_of_one_replica_is_seen_by_all(where: str) -> None:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
         _, hold = await hold_of(first, 700)
@@ -38,8 +38,8 @@ async def test_a_hold_of_one_replica_is_seen_by_all(place: str) -> None:
         ledger.settle(cut, Usage(1, 1, 0, 0, 0), 0.0)
 
 
-async def test_a_call_waits_for_what_another_replica_gives_back(place: str) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+async def test_a_call_waits_for_what_another_replica_gives_back(where: str) -> None:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
         ledger, hold = await hold_of(first, 5000)
@@ -52,9 +52,9 @@ async def test_a_call_waits_for_what_another_replica_gives_back(place: str) -> N
 
 
 async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it_looks(
-    place: str,
+    where: str,
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
         await hold_of(first, 5000)
@@ -70,8 +70,8 @@ async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it
         assert not account._budget._waiting
 
 
-async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(where: str) -> None:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         late = await other.begin(replicas.made)
         spender = await one.begin(replicas.made)
@@ -87,8 +87,8 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
             await other.begin(replicas.made)
 
 
-async def test_what_is_settled_leaves_no_reservation_behind(place: str) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+async def test_what_is_settled_leaves_no_reservation_behind(where: str) -> None:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         for replica in replicas.all:
             principal = await replica.begin(replicas.made)
             ledger, hold = await hold_of(principal, 50)
@@ -101,9 +101,9 @@ async def test_what_is_settled_leaves_no_reservation_behind(place: str) -> None:
 
 
 async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged(
-    place: str,
+    where: str,
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
         principal = await killed.begin(replicas.made)
         ledger, hold = await hold_of(principal, 100)
@@ -124,9 +124,9 @@ async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged
 
 
 async def test_a_run_of_a_killed_replica_counts_until_its_new_owner_ended_it(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
         key_id = replicas.made.key.id
         run = replace(make_run(steps=2, status="running", answer=None), owner=key_id)
@@ -160,9 +160,9 @@ async def test_a_run_of_a_killed_replica_counts_until_its_new_owner_ended_it(
 
 
 async def test_resuming_an_interrupted_run_keeps_its_earlier_usage(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
         run = make_run(steps=2, status="running", answer=None)
         for replica in (killed, living):
@@ -179,9 +179,9 @@ async def test_resuming_an_interrupted_run_keeps_its_earlier_usage(
 
 
 async def test_a_run_with_a_revoked_key_is_not_resumed(
-    place: str, make_run: Callable[..., Run]
+    where: str, make_run: Callable[..., Run]
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         run = replace(make_run(), owner=replicas.made.key.id)
         await replica.store.keys.revoke(replicas.made.key.id)
@@ -192,8 +192,8 @@ async def test_a_run_with_a_revoked_key_is_not_resumed(
             assert account is None
 
 
-async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place: str) -> None:
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(where: str) -> None:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, cut_off = replicas.all
         first = await cut_off.begin(replicas.made)
         second = await cut_off.access.authenticate(replicas.made.token)
@@ -211,10 +211,10 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
 
 
 async def test_a_key_without_a_cap_never_asks_the_store(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SharedBudget, "_update_store", None)
-    async with replicas_of(place, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
+    async with replicas_of(where, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
         assert principal.quota.account is not None
@@ -223,9 +223,9 @@ async def test_a_key_without_a_cap_never_asks_the_store(
 
 
 async def test_a_call_within_what_its_reservation_was_granted_does_not_ask_again(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         monkeypatch.setattr(quotas, "WRITE_SECONDS", 60.0)
         principal = await replica.begin(replicas.made)
@@ -236,9 +236,9 @@ async def test_a_call_within_what_its_reservation_was_granted_does_not_ask_again
 
 
 async def test_a_request_that_is_given_up_while_it_begins_leaves_no_reservation(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.access.authenticate(replicas.made.token)
         opened, released = asyncio.Event(), asyncio.Event()
@@ -263,9 +263,9 @@ async def test_a_request_that_is_given_up_while_it_begins_leaves_no_reservation(
 
 
 async def test_a_reservation_that_is_closed_while_it_is_written_is_closed_after_that(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
         reservations = replica.access._reservations
@@ -311,9 +311,9 @@ class Unsteady:
 
 
 async def test_a_reservation_that_is_closed_while_it_cannot_be_written_is_not_written_again(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
         ledger, hold = await hold_of(principal, 500)
@@ -331,9 +331,9 @@ async def test_a_reservation_that_is_closed_while_it_cannot_be_written_is_not_wr
 
 
 async def test_what_changes_while_a_shared_budget_recovers_is_written_too(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         first, second = await replica.begin(replicas.made), await replica.begin(replicas.made)
         ledger, hold = await hold_of(first, 100)
@@ -362,9 +362,9 @@ async def test_what_changes_while_a_shared_budget_recovers_is_written_too(
 
 
 async def test_a_shared_budget_that_was_closed_tries_nothing_again(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
         ledger, hold = await hold_of(principal, 500)
@@ -380,10 +380,10 @@ async def test_a_shared_budget_that_was_closed_tries_nothing_again(
 
 
 async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Avoid waiting for its lease and its orphaned calls."""
-    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+    async with replicas_of(where, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
         principal = await killed.begin(replicas.made)
         seen, released = asyncio.Event(), asyncio.Event()
@@ -407,8 +407,8 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
         assert hold.usd == pytest.approx(1.0, abs=0.01)
 
 
-async def test_a_reservation_that_was_granted_nothing_takes_nothing(place: str) -> None:
-    async with replicas_of(place, A_DOLLAR, 1) as replicas:
+async def test_a_reservation_that_was_granted_nothing_takes_nothing(where: str) -> None:
+    async with replicas_of(where, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         reservations, key = replica.store.keys.quotas.reservations("one", 60.0), replicas.made.key
         wide = ReservationRow(id="wide", key_id=key.id, model="m", needed=Amount(0.9, 0))

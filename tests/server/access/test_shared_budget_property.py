@@ -90,7 +90,7 @@ async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> Non
     was not written yet, is unknown: a cap may be exceeded by that."""
     await asyncio.sleep(dice.uniform(0.0, 0.02))
     for _ in range(100):
-        at_work = [each for each in replicas.all if truth.at_work[each]]
+        at_work = [item for item in replicas.all if truth.at_work[item]]
         if at_work:
             break
         await asyncio.sleep(0.001)
@@ -108,12 +108,12 @@ async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_cap_holds_for_all_replicas_together_however_their_calls_overlap(
-    place: str, seed: int
+    where: str, seed: int
 ) -> None:
     dice = random.Random(seed)
     cap = Allowance(usd=2.0)
     truth = Truth(cap)
-    async with replicas_of(place, Rules(per_day=cap), 3) as replicas:
+    async with replicas_of(where, Rules(per_day=cap), 3) as replicas:
         for _ in range(4):
             await asyncio.gather(*(visit(replicas, truth, dice) for _ in range(8)))
         for replica in replicas.all:
@@ -126,12 +126,12 @@ async def test_a_cap_holds_for_all_replicas_together_however_their_calls_overlap
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_replicas_that_die_let_a_cap_be_passed_by_no_more_than_their_calls_in_flight(
-    place: str, seed: int
+    where: str, seed: int
 ) -> None:
     dice = random.Random(100 + seed)
     cap = Allowance(usd=8.0)
     truth = Truth(cap)
-    async with replicas_of(place, Rules(per_day=cap), 3) as replicas:
+    async with replicas_of(where, Rules(per_day=cap), 3) as replicas:
         for _ in range(3):
             visits = [visit(replicas, truth, dice) for _ in range(12)]
             await asyncio.gather(*visits[:8], kill_one(replicas, truth, dice), *visits[8:])

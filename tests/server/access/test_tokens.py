@@ -96,9 +96,9 @@ def test_nothing_but_a_comparison_in_constant_time_decides(
 def test_a_secret_is_256_random_bits_that_no_two_keys_share() -> None:
     secrets = [make_key("Ada", Rules()).token.split("_", 2)[2] for _ in range(200)]
     decoded = [urlsafe_b64decode(f"{secret}=") for secret in secrets]
-    assert {len(each) for each in decoded} == {32}
+    assert {len(item) for item in decoded} == {32}
     assert len(set(decoded)) == 200
-    set_bits = sum(byte.bit_count() for each in decoded for byte in each)
+    set_bits = sum(byte.bit_count() for item in decoded for byte in item)
     assert 0.48 < set_bits / (200 * 256) < 0.52
 
 

@@ -68,15 +68,15 @@ class Runtime:
 
 
 @asynccontextmanager
-async def house_in(folder: Path) -> AsyncIterator[Runtime]:
+async def runtime_in(folder: Path) -> AsyncIterator[Runtime]:
     store = await SqlRunStore.open(folder / "podium.db")
     made = make_key("Ada", DOLLARS)
     await store.keys.add(made.key)
-    house = Runtime(store, made)
+    runtime = Runtime(store, made)
     try:
-        yield house
+        yield runtime
     finally:
-        await house.access.close()
+        await runtime.access.close()
         await store.close()
 
 
@@ -137,23 +137,23 @@ async def test_a_client_that_leaves_during_a_guardrail_check_is_charged_within_t
 ) -> None:
     verified, worker = Verified(), judge()
     async with (
-        house_in(tmp_path) as house,
+        runtime_in(tmp_path) as runtime,
         AsyncPodium([worker], ALONE, guardrails=verified.guardrails) as podium,
     ):
         for _ in range(4):
-            principal = await house.begin()
+            principal = await runtime.begin()
             account = principal.quota.account
             asking = asyncio.create_task(podium.ask("Why?", account=account))
             await gone_away(asking, verified)
-            await house.settle(principal, RequestCost())
-        principal = await house.begin()
-        house.call(principal, Usage(0, 0, 0, 0, 0), 0.2)
-        await house.settle(principal, RequestCost())
+            await runtime.settle(principal, RequestCost())
+        principal = await runtime.begin()
+        runtime.call(principal, Usage(0, 0, 0, 0, 0), 0.2)
+        await runtime.settle(principal, RequestCost())
         with pytest.raises(
             ApiError, match=r"total budget of key 'Ada' is spent: \$1 used of \$1, does not reset"
         ):
-            await house.begin()
-        charged = await house.charged()
+            await runtime.begin()
+        charged = await runtime.charged()
     assert worker.calls == 4
     assert charged.usd == pytest.approx(1.0)
     assert charged.tokens == 4400
@@ -164,24 +164,26 @@ async def test_a_client_that_leaves_during_a_check_of_results_is_charged_besides
 ) -> None:
     verified = Verified()
     async with (
-        house_in(tmp_path) as house,
-        AsyncPodium([judge()], ALONE, guardrails=verified.guardrails, store=house.store) as podium,
+        runtime_in(tmp_path) as runtime,
+        AsyncPodium(
+            [judge()], ALONE, guardrails=verified.guardrails, store=runtime.store
+        ) as podium,
     ):
         verified.is_on = False
-        key_id, principal = house.made.key.id, await house.begin()
+        key_id, principal = runtime.made.key.id, await runtime.begin()
         account = principal.quota.account
         run = await podium.ask("Why?", response_options=TOOLS, owner=key_id, account=account)
         bill = RequestCost()
         bill.add_run(run, None)
-        await house.settle(principal, bill)
+        await runtime.settle(principal, bill)
         verified.is_on = True
-        principal = await house.begin()
-        looked = await house.store.load(run.id)
+        principal = await runtime.begin()
+        looked = await runtime.store.load(run.id)
         results = [ToolResult(run.waiting_for[0].id, "it")]
         going_on = podium.resume(looked, results=results, account=principal.quota.account)
         await gone_away(asyncio.create_task(going_on), verified)
-        await house.settle(principal, RequestCost())
-        charged = await house.charged()
+        await runtime.settle(principal, RequestCost())
+        charged = await runtime.charged()
     assert verified.stages == ["question", "question"]
     assert run.cost_usd == pytest.approx(0.3)
     assert charged.usd == pytest.approx(0.5)
@@ -191,34 +193,34 @@ async def test_a_client_that_leaves_during_a_check_of_results_is_charged_besides
 async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_for(
     tmp_path: Path, make_run: Callable[..., Run]
 ) -> None:
-    async with house_in(tmp_path) as house:
-        run = replace(make_run(steps=3), owner=house.made.key.id)
-        principal = await house.begin()
+    async with runtime_in(tmp_path) as runtime:
+        run = replace(make_run(steps=3), owner=runtime.made.key.id)
+        principal = await runtime.begin()
         for _ in range(3):
-            house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
-        await house.store.begin(replace(run, status="running", answer=None, rounds=()))
-        await house.store.finish(run)
+            runtime.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+        await runtime.store.begin(replace(run, status="running", answer=None, rounds=()))
+        await runtime.store.finish(run)
         bill = RequestCost()
         bill.add_run(run, None)
-        await house.settle(principal, bill)
-        assert await house.charged() == Amount(0.75, 45)
+        await runtime.settle(principal, bill)
+        assert await runtime.charged() == Amount(0.75, 45)
 
 
 async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
     tmp_path: Path, make_run: Callable[..., Run]
 ) -> None:
-    async with house_in(tmp_path) as house:
-        run = replace(make_run(steps=2), owner=house.made.key.id)
-        principal = await house.begin()
+    async with runtime_in(tmp_path) as runtime:
+        run = replace(make_run(steps=2), owner=runtime.made.key.id)
+        principal = await runtime.begin()
         for _ in range(3):
-            house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+            runtime.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
         bill = RequestCost()
         bill.add_run(run, None)
-        await house.settle(principal, bill)
-        await house.store.begin(replace(run, status="running", answer=None, rounds=()))
-        await house.store.finish(run)
-        assert await house.charged() == Amount(0.75, 45)
-        (row,) = await house.store.keys.usage(key_id=house.made.key.id)
+        await runtime.settle(principal, bill)
+        await runtime.store.begin(replace(run, status="running", answer=None, rounds=()))
+        await runtime.store.finish(run)
+        assert await runtime.charged() == Amount(0.75, 45)
+        (row,) = await runtime.store.keys.usage(key_id=runtime.made.key.id)
     assert (row.requests, row.cost_usd, row.assumed_usd, row.unknown_cost) == (1, 0.5, 0.25, 1)
     assert (row.assumed_tokens, row.unknown_tokens) == (15, 1)
 
@@ -226,30 +228,30 @@ async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
 async def test_a_request_that_continues_with_a_run_is_charged_what_it_added(
     tmp_path: Path, make_run: Callable[..., Run]
 ) -> None:
-    async with house_in(tmp_path) as house:
-        before = replace(make_run(steps=1, status="waiting"), owner=house.made.key.id)
+    async with runtime_in(tmp_path) as runtime:
+        before = replace(make_run(steps=1, status="waiting"), owner=runtime.made.key.id)
         for run, last, calls in (
             (before, None, 1),
             (replace(make_run(), owner=before.owner), before, 2),
         ):
-            principal = await house.begin()
+            principal = await runtime.begin()
             for _ in range(calls):
-                house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+                runtime.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
             bill = RequestCost()
             bill.add_run(run, last)
-            await house.settle(principal, bill)
-        assert await house.charged() == Amount(0.75, 45)
+            await runtime.settle(principal, bill)
+        assert await runtime.charged() == Amount(0.75, 45)
 
 
 async def test_what_calls_used_of_which_the_bill_knows_less_is_charged_as_assumed(
     tmp_path: Path,
 ) -> None:
-    async with house_in(tmp_path) as house:
-        principal = await house.begin()
-        house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
-        house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
-        await house.settle(principal, RequestCost(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
-        assert await house.charged() == Amount(0.5, 30)
-        (row,) = await house.store.keys.usage(key_id=house.made.key.id)
+    async with runtime_in(tmp_path) as runtime:
+        principal = await runtime.begin()
+        runtime.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+        runtime.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+        await runtime.settle(principal, RequestCost(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
+        assert await runtime.charged() == Amount(0.5, 30)
+        (row,) = await runtime.store.keys.usage(key_id=runtime.made.key.id)
     assert (row.cost_usd, row.assumed_usd, row.unknown_cost) == (0.25, 0.25, 1)
     assert (row.input_tokens, row.assumed_tokens, row.unknown_tokens) == (10, 15, 1)

@@ -142,8 +142,8 @@ async def test_a_standing_counts_the_written_and_the_unwritten_once_each(keys: M
     usage_writer.add(ONE)
     usage_writer.add(replace(ONE, day="2025-12-31"))
     usage_writer.add(replace(ONE, key_id="key_2"))
-    each = Amount(0.25, 15)
-    expected = KeyCharges(day=each, month=each + each, total=each + each + each)
+    item = Amount(0.25, 15)
+    expected = KeyCharges(day=item, month=item + item, total=item + item + item)
     assert await usage_writer.charges("key_1", DAY) == expected
     await usage_writer.close()
     assert await usage_writer.charges("key_1", DAY) == expected

@@ -65,10 +65,10 @@ class RunSink(StreamSink):
         self.said.append(("restart",))
 
     def of(self, *kinds: str) -> list[tuple[Any, ...]]:
-        return [each for each in self.said if each[0] in kinds]
+        return [item for item in self.said if item[0] in kinds]
 
 
-def told(*events: Event) -> RunSink:
+def send(*events: Event) -> RunSink:
     sink = RunSink()
     watch = EventFilter(sink)
     for event in events:
@@ -81,7 +81,7 @@ def retried(kept: int) -> StepRetried:
 
 
 def test_words_and_thinking_of_the_last_round_are_reported() -> None:
-    said = told(
+    said = send(
         RunStarted(RUN),
         RoundPlanned("run_1", Round(0, ONE)),
         StepDelta("run_1", 0, 0, "hmm", thinking=True),
@@ -92,7 +92,7 @@ def test_words_and_thinking_of_the_last_round_are_reported() -> None:
 
 
 def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
-    said = told(
+    said = send(
         RunStarted(replace(RUN, max_rounds=2)),
         RoundPlanned("run_1", Round(0, ONE)),
         StepDelta("run_1", 0, 0, "perhaps"),
@@ -108,7 +108,7 @@ def test_words_of_whom_a_router_was_sure_of_are_reported_at_once() -> None:
         (Round(0, ONE, routed=routed), [("text", "yes")]),
         (Round(0, ONE, routed=replace(routed, escalated=True)), []),
     ):
-        said = told(
+        said = send(
             RunStarted(replace(RUN, max_rounds=2)),
             RoundPlanned("run_1", round_),
             StepDelta("run_1", 0, 0, "yes"),
@@ -122,9 +122,9 @@ def test_words_of_a_nested_run_are_reported_when_those_of_the_run_around_it_woul
         RoundPlanned("run_2", Round(0, ONE)),
         StepDelta("run_2", 0, 0, "yes"),
     )
-    last = told(RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), *inner)
+    last = send(RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), *inner)
     assert last.of("text") == [("text", "yes")]
-    first = told(
+    first = send(
         RunStarted(replace(RUN, max_rounds=2)), RoundPlanned("run_1", Round(0, ONE)), *inner
     )
     assert first.of("text") == []
@@ -134,19 +134,19 @@ def test_a_tool_call_is_reported_in_any_round_as_it_ends_the_response() -> None:
     piece = Delta('{"x":', "tool_call", 0, "c1", "add")
     begun = (RunStarted(replace(RUN, max_rounds=2)), RoundPlanned("run_1", Round(0, ONE)))
     called = ToolCallDelta("run_1", 0, 0, piece)
-    assert told(*begun, called).of("call") == [("call", 0, "call_1_c1", "add", '{"x":')]
-    held = told(*begun, StepDelta("run_1", 0, 0, "perhaps"), called)
+    assert send(*begun, called).of("call") == [("call", 0, "call_1_c1", "add", '{"x":')]
+    held = send(*begun, StepDelta("run_1", 0, 0, "perhaps"), called)
     assert held.of("call") == [], "the text before it is held back as well"
 
 
 def test_an_answer_restarts_where_another_worker_replies_or_nothing_was_kept() -> None:
     begun = (RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
     again = StepDelta("run_1", 0, 0, "s")
-    assert len(told(*begun, retried(kept=2), again).of("restart")) == 1, "the first word is new"
-    assert len(told(*begun, retried(kept=0), again).of("restart")) == 2
+    assert len(send(*begun, retried(kept=2), again).of("restart")) == 1, "the first word is new"
+    assert len(send(*begun, retried(kept=0), again).of("restart")) == 2
     nested = (RunStarted(NESTED, ("run_1", 0)), RoundPlanned("run_2", Round(0, ONE)))
     other = StepDelta("run_2", 0, 0, "no")
-    assert len(told(*begun, *nested, other).of("restart")) == 2
+    assert len(send(*begun, *nested, other).of("restart")) == 2
 
 
 def test_the_client_gets_the_values_and_the_run_keeps_placeholders() -> None:
@@ -175,7 +175,7 @@ def test_the_client_gets_the_values_and_the_run_keeps_placeholders() -> None:
 
 def test_what_is_done_is_reported_in_a_line_each() -> None:
     step = StepRecord(0, 0, "solo", "Think", (), "done", "hm", None, 0.0, 1.0, answered_by="trio")
-    said = told(
+    said = send(
         RunStarted(RUN),
         RoundPlanned("run_1", Round(0, TWO)),
         StepStarted("run_1", 0, 0, "solo", "the prompt"),
@@ -221,5 +221,5 @@ def test_listeners_for_new_runs_are_called_first() -> None:
 
 
 def test_a_turn_is_reported_with_its_worker_and_role() -> None:
-    said = told(RunStarted(RUN), RoundPlanned("run_1", Round(2, ONE, role="verifier")))
+    said = send(RunStarted(RUN), RoundPlanned("run_1", Round(2, ONE, role="verifier")))
     assert said.of("progress") == [("progress", "Turn 3: solo is the verifier.")]

@@ -97,62 +97,62 @@ class Runtime:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[Runtime]:
-    house = Runtime()
-    await house.open(tmp_path / "podium.db")
-    yield house
-    await house.store.close()
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    runtime = Runtime()
+    await runtime.open(tmp_path / "podium.db")
+    yield runtime
+    await runtime.store.close()
 
 
 async def test_what_is_sent_again_while_its_question_is_checked_for_long_begins_no_second_run(
-    house: Runtime,
+    runtime: Runtime,
 ) -> None:
-    first = await house.first()
-    again = house.ask()
-    await house.followed.wait()
+    first = await runtime.first()
+    again = runtime.ask()
+    await runtime.followed.wait()
     await asyncio.sleep(0.05)
-    house.checked.set()
+    runtime.checked.set()
     assert (await first).id == (await again).id
-    assert house.begun == [(await first).id]
-    assert not house.archive.beginning
+    assert runtime.begun == [(await first).id]
+    assert not runtime.archive.beginning
 
 
 async def test_a_run_that_is_stored_while_it_is_looked_for_is_not_begun_again(
-    house: Runtime, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await house.first()
-    load = house.archive.store.load
+    first = await runtime.first()
+    load = runtime.archive.store.load
 
     async def load_just_before(run_id: str) -> Run:
         try:
             return await load(run_id)
         except NotFound:
-            house.checked.set()
+            runtime.checked.set()
             await first
             raise
 
-    monkeypatch.setattr(house.archive.store, "load", load_just_before)
-    assert (await house.ask()).id == (await first).id
-    assert house.begun == [(await first).id]
+    monkeypatch.setattr(runtime.archive.store, "load", load_just_before)
+    assert (await runtime.ask()).id == (await first).id
+    assert runtime.begun == [(await first).id]
 
 
 async def test_a_late_refusal_leaves_the_idempotency_key_to_its_new_owner(
-    house: Runtime,
+    runtime: Runtime,
 ) -> None:
-    first = await house.first()
-    taken = await house.store.idempotency.take_over(await house.given(), "there:2")
-    house.refuses = True
-    house.checked.set()
+    first = await runtime.first()
+    taken = await runtime.store.idempotency.take_over(await runtime.given(), "there:2")
+    runtime.refuses = True
+    runtime.checked.set()
     with pytest.raises(UsageError):
         await first
     assert taken is not None
-    assert await house.given() == replace(taken, run_id=house.begun[0])
+    assert await runtime.given() == replace(taken, run_id=runtime.begun[0])
 
 
-async def test_a_request_that_is_refused_gives_its_name_back(house: Runtime) -> None:
-    first = await house.first()
-    house.refuses = True
-    house.checked.set()
+async def test_a_request_that_is_refused_gives_its_name_back(runtime: Runtime) -> None:
+    first = await runtime.first()
+    runtime.refuses = True
+    runtime.checked.set()
     with pytest.raises(UsageError):
         await first
-    assert (await house.given()).run_id == "run_new"
+    assert (await runtime.given()).run_id == "run_new"

@@ -142,7 +142,7 @@ async def test_what_the_router_is_sure_of_is_streamed_though_more_rounds_are_usu
     async with serving(app) as served:
         response = await served.ask(model="podium-mini", stream=True)
     document = [json.loads(line) for line in response.content.splitlines()]
-    assert [each[0] for each in document] == ["begin", "text", "text", "end"]
+    assert [item[0] for item in document] == ["begin", "text", "text", "end"]
 
 
 async def test_a_pinned_alias_is_another_once_the_router_is() -> None:

@@ -423,7 +423,7 @@ async def test_a_round_is_not_streamed_before_it_is_final() -> None:
     async with serving(app) as served:
         response = await served.ask(model="podium-ultra", stream=True)
     document = [json.loads(line) for line in response.content.splitlines()]
-    words = "".join(each[1] for each in document if each[0] == "text")
+    words = "".join(item[1] for item in document if item[0] == "text")
     assert words == "second try"
 
 
@@ -581,7 +581,7 @@ async def test_a_stream_that_breaks_off_continues_without_repeating_a_word() -> 
         for model in ("podium-ultra", "breaking"):
             response = await served.ask(model=model, stream=True)
             document = [json.loads(line) for line in response.content.splitlines()]
-            assert "".join(each[1] for each in document if each[0] == "text") == "one two three"
+            assert "".join(item[1] for item in document if item[0] == "text") == "one two three"
             assert document[-1][0] == "end"
 
 
@@ -600,7 +600,7 @@ async def test_a_stream_that_breaks_off_for_good_ends_with_an_error() -> None:
         for model in ("podium-ultra", "broken"):
             response = await served.ask(model=model, stream=True)
             document = [json.loads(line) for line in response.content.splitlines()]
-            assert [each[0] for each in document] == ["begin", "text", "fail"], model
+            assert [item[0] for item in document] == ["begin", "text", "fail"], model
 
 
 async def test_a_fixed_workflow_is_streamed_though_more_rounds_are_usual() -> None:
@@ -613,4 +613,4 @@ async def test_a_fixed_workflow_is_streamed_though_more_rounds_are_usual() -> No
     async with serving(app) as served:
         response = await served.ask(model="podium-ultra", stream=True)
     document = [json.loads(line) for line in response.content.splitlines()]
-    assert [each[0] for each in document] == ["begin", "text", "text", "end"]
+    assert [item[0] for item in document] == ["begin", "text", "text", "end"]

@@ -48,8 +48,8 @@ class Server:
 async def serve(directory: Path) -> AsyncIterator[Server]:
     store = await SqlRunStore.open(directory / "podium.db")
     made = {"Ada": make_key("Ada", ADMIN), "Bob": make_key("Bob", Rules())}
-    for each in made.values():
-        await store.keys.add(each.key)
+    for item in made.values():
+        await store.keys.add(item.key)
     workers = [ScriptedWorker("solo", "42")]
     access = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
     async with serving(application(workers, store=store, access=access)) as served:
@@ -103,7 +103,7 @@ async def test_a_word_on_anothers_run_is_entered_and_one_on_ones_own_is_not(
 async def test_a_word_on_anothers_run_that_cannot_be_entered_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(deed: AuditEvent) -> AuditEntry:
+    async def fails(act: AuditEvent) -> AuditEntry:
         raise StoreError("the disk is full")
 
     path = f"/v1/runs/{RUN}/feedback"
@@ -166,7 +166,7 @@ async def test_only_an_administrator_reads_the_log(tmp_path: Path) -> None:
 async def test_an_action_is_refused_if_its_audit_entry_cannot_be_written(
     tmp_path: Path, method: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(deed: AuditEvent) -> AuditEntry:
+    async def fails(act: AuditEvent) -> AuditEntry:
         raise StoreError("the disk is full")
 
     async with serve(tmp_path) as server:
@@ -180,7 +180,7 @@ async def test_an_action_is_refused_if_its_audit_entry_cannot_be_written(
 async def test_a_sign_in_that_cannot_be_entered_gives_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(deed: AuditEvent) -> AuditEntry:
+    async def fails(act: AuditEvent) -> AuditEntry:
         raise StoreError("the disk is full")
 
     async with serve(tmp_path) as server:

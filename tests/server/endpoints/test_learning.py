@@ -45,7 +45,7 @@ async def test_what_there_is_is_listed_with_where_it_was_looked_for(
 ) -> None:
     async with shown(trained, tmp_path / "nowhere") as client:
         page = (await client.get("/v1/learning")).json()
-    assert [(each["name"], each["kind"], each["has_report"]) for each in page["data"]] == [
+    assert [(item["name"], item["kind"], item["has_report"]) for item in page["data"]] == [
         ("trained.etudes", "training", False),
         ("trained.mine", "evaluation", True),
     ]
@@ -67,15 +67,15 @@ async def test_without_configuration_the_usual_directories_are_looked_through(
     monkeypatch.chdir(tmp_path)
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         page = (await served.client.get("/v1/learning")).json()
-    assert [each["name"] for each in page["data"]] == ["trained.etudes", "trained.mine"]
+    assert [item["name"] for item in page["data"]] == ["trained.etudes", "trained.mine"]
     assert page["directories"] == [{"path": "trained", "found": 2, "problem": None}]
 
 
 async def test_what_lies_in_two_named_directories_is_listed_once(trained: Path) -> None:
     async with shown(trained, trained / "mine") as client:
         page = (await client.get("/v1/learning")).json()
-    assert [each["name"] for each in page["data"]] == ["trained.etudes", "trained.mine"]
-    assert [each["found"] for each in page["directories"]] == [2, 0]
+    assert [item["name"] for item in page["data"]] == ["trained.etudes", "trained.mine"]
+    assert [item["found"] for item in page["directories"]] == [2, 0]
 
 
 async def test_every_sample_of_an_evaluation_is_had_and_its_run_by_itself(trained: Path) -> None:

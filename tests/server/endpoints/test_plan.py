@@ -155,7 +155,7 @@ async def test_a_client_that_goes_away_stops_the_planning_and_pays_for_what_it_t
                 await asking
         page = (await served.client.get("/metrics")).text
     assert stopped.is_set()
-    (line,) = (each for each in caplog.records if each.message == "request")
+    (line,) = (item for item in caplog.records if item.message == "request")
     said = vars(line)
     assert (said["path"], said["status"], said["disconnected"]) == ("/v1/plan", 499, True)
     assert said["cost_usd"] is None, "what the call that was stopped took, nobody said"
@@ -192,5 +192,5 @@ async def test_a_plan_waits_for_its_place_and_is_logged_as_everything_else(
         assert (await served.client.post("/v1/plan", json={"question": "Why?"})).status_code == 200
         assert served.service.limiter.in_flight == 0
     assert full.status_code == 503
-    (line,) = (each for each in caplog.records if each.message == "request")
+    (line,) = (item for item in caplog.records if item.message == "request")
     assert vars(line)["error_reason"] == "overloaded"

@@ -38,13 +38,13 @@ async def open_pool(
 ) -> AsyncIterator[tuple[Served, SqlRunStore, list[str]]]:
     """A server over ada and bob; with rules, one that asks for keys, and their tokens."""
     store = await SqlRunStore.open(directory / "podium.db")
-    made = [make_key(f"key {number}", each) for number, each in enumerate(rules)]
-    for each in made:
-        await store.keys.add(each.key)
+    made = [make_key(f"key {number}", item) for number, item in enumerate(rules)]
+    for item in made:
+        await store.keys.add(item.key)
     access = KeyAuthenticator(store.keys, Pool((ADA, BOB))) if rules else None
     workers = [ScriptedWorker(profile, "yes") for profile in (ADA, BOB)]
     async with serving(application(workers, store=store, access=access)) as served:
-        yield served, store, [each.token for each in made]
+        yield served, store, [item.token for item in made]
 
 
 async def pool_of(served: Served, token: str = "", **query: Any) -> dict[str, Any]:
@@ -106,10 +106,10 @@ async def test_workers_that_left_the_pool_are_listed_separately(tmp_path: Path) 
     async with open_pool(tmp_path) as (served, store, _):
         await store.finish(run)
         page = await pool_of(served)
-    assert [(each["name"], each["provider"]) for each in page["removed_workers"]] == [
+    assert [(item["name"], item["provider"]) for item in page["removed_workers"]] == [
         ("eve", "mistral")
     ]
-    assert [each["name"] for each in page["workers"]] == ["ada", "bob"]
+    assert [item["name"] for item in page["workers"]] == ["ada", "bob"]
 
 
 async def test_requests_for_a_worker_by_its_name_are_counted_since_the_server_started(
@@ -118,7 +118,7 @@ async def test_requests_for_a_worker_by_its_name_are_counted_since_the_server_st
     async with open_pool(tmp_path) as (served, _, _):
         await served.ask(model="ada")
         page = await pool_of(served)
-    requests = [each["gateway_requests"]["requests"] for each in page["workers"]]
+    requests = [item["gateway_requests"]["requests"] for item in page["workers"]]
     assert requests == [1, 0]
 
 
@@ -134,7 +134,7 @@ async def test_a_key_does_not_see_whom_it_excludes(excluded: str, tmp_path: Path
     async with open_pool(tmp_path, rules) as (served, store, (token,)):
         await store.finish(run)
         page = await pool_of(served, token)
-    assert [each["name"] for each in page["workers"]] == ["ada"]
+    assert [item["name"] for item in page["workers"]] == ["ada"]
     assert page["removed_workers"] == []
 
 

@@ -40,7 +40,7 @@ async def logged(
     caplog.clear()
     with caplog.at_level("INFO", "podium.server"):
         response = await served.ask(**body)
-    (record,) = [each for each in caplog.records if each.message == "request"]
+    (record,) = [item for item in caplog.records if item.message == "request"]
     return vars(record), response
 
 
@@ -84,7 +84,7 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line
         with caplog.at_level("INFO", "podium.server"):
             await asyncio.wait_for(served.app(scope, receive, send), 5)
         page = (await served.client.get("/metrics")).text
-    (record,) = [each for each in caplog.records if each.message == "request"]
+    (record,) = [item for item in caplog.records if item.message == "request"]
     line = vars(record)
     assert (line["status"], line["disconnected"], line["run_status"]) == (499, True, "interrupted")
     assert line["run"].startswith("run_")
@@ -111,7 +111,7 @@ async def test_a_server_that_stops_says_so_in_the_dialect_and_names_the_run(
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
     assert "the server stopped" in response.text
     assert run in response.text
-    assert [each.exc_info for each in caplog.records if each.exc_info] == []
+    assert [item.exc_info for item in caplog.records if item.exc_info] == []
     assert 'podium_runs_total{status="interrupted"} 1' in page
 
 

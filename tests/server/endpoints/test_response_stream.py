@@ -40,7 +40,7 @@ class Client:
 
     @property
     def text(self) -> str:
-        return "".join(each[1] for each in self.got if each[0] == "text")
+        return "".join(item[1] for item in self.got if item[0] == "text")
 
     async def reads(
         self, tell: Callable[[ResponseStream], str | ApiError], *calls: ToolCall
@@ -161,7 +161,7 @@ async def test_progress_and_thinking_come_before_the_answer_and_only_where_they_
     await shown.reads(tell)
     await silent.reads(tell)
     assert shown.got[1:3] == [["progress", "planning"], ["thinking", "hmm"]]
-    assert [each[0] for each in silent.got] == ["begin", "text", "end"]
+    assert [item[0] for item in silent.got] == ["begin", "text", "end"]
     assert "too late" not in str(shown.got)
 
 
@@ -223,7 +223,7 @@ async def test_calls_are_sent_in_pieces_and_their_rest_at_the_end() -> None:
         return result
 
     await client.reads(tell, *ADD)
-    assert [tuple(each) for each in client.got if each[0] in ("call", "progress")] == [
+    assert [tuple(item) for item in client.got if item[0] in ("call", "progress")] == [
         ("call", 0, "c0", "add", '{"x'),
         ("call", 0, "c0", "add", '": 1}'),
         ("call", 1, "c1", "add", '{"x": '),
@@ -234,14 +234,14 @@ async def test_calls_are_sent_in_pieces_and_their_rest_at_the_end() -> None:
 async def test_a_call_that_begins_before_the_last_is_complete_is_sent_whole() -> None:
     client = Client()
     await client.reads(calls((0, '{"x'), (1, '{"x'), (0, '": 1}'), (1, '": 2}')), *ADD)
-    assert [each[4] for each in client.got if each[0] == "call"] == ['{"x', '": 1}', '{"x": 2}']
+    assert [item[4] for item in client.got if item[0] == "call"] == ['{"x', '": 1}', '{"x": 2}']
 
 
 async def test_a_call_that_the_dialect_rewrites_is_sent_whole() -> None:
     client = Client()
     whole = ToolCall("c0", "whole", "{}")
     await client.reads(calls((0, "{"), (0, "}"), name="whole"), whole)
-    assert [each[4] for each in client.got if each[0] == "call"] == ["{}"]
+    assert [item[4] for item in client.got if item[0] == "call"] == ["{}"]
 
 
 @pytest.mark.parametrize("ending", [(), (ToolCall("c0", "add", "[]"),)])

@@ -134,7 +134,7 @@ async def test_a_run_is_reported_with_its_plans_its_calls_and_how_it_stands(tmp_
     (round_,) = response[0]["rounds"]
     assert [step["access"] for step in round_["workflow"]["steps"]] == [[], [0], "all"]
     assert response[0]["steps"][2]["attempts"] == []
-    assert [each["is_executing"] for each in response] == [False, True, False]
+    assert [item["is_executing"] for item in response] == [False, True, False]
 
 
 async def test_a_run_that_a_newer_podium_wrote_is_distinguished_from_a_store_that_fails(

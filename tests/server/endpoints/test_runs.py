@@ -302,8 +302,8 @@ async def test_a_run_of_another_key_is_not_found(tmp_path: Path) -> None:
                 )
                 for run_id in (theirs, unknown)
             ]
-            assert [each.status_code for each in response] == [404, 404], path
-            words = [each.text.replace(theirs, unknown) for each in response]
+            assert [item.status_code for item in response] == [404, 404], path
+            words = [item.text.replace(theirs, unknown) for item in response]
             assert words[0] == words[1], path
 
 
@@ -337,7 +337,7 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
         "eve": ("ask",),
         "root": ("admin",),
     }
-    keys = {name: make_key(name, Rules(scopes=frozenset(each))) for name, each in scopes.items()}
+    keys = {name: make_key(name, Rules(scopes=frozenset(item))) for name, item in scopes.items()}
     for made in keys.values():
         await store.keys.add(made.key)
     worker = ScriptedWorker("solo", "yes")
@@ -453,7 +453,7 @@ async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path
         given = (await served.client.post(f"{path}/feedback", json=better)).json()
         assert (given["score"], given["answer"]) == (0, "No.")
         withdrawn = [await served.client.delete(f"{path}/feedback") for _ in range(2)]
-        assert [each.status_code for each in withdrawn] == [204, 404]
+        assert [item.status_code for item in withdrawn] == [204, 404]
         assert (await served.client.get(path)).json()["feedback"] is None
 
 

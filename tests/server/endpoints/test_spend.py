@@ -49,15 +49,15 @@ class Books:
 @asynccontextmanager
 async def books(directory: Path, *rules: Rules) -> AsyncIterator[Books]:
     store = await SqlRunStore.open(directory / "podium.db")
-    made = [make_key(f"key {number}", each) for number, each in enumerate(rules)]
-    for each in made:
-        await store.keys.add(each.key)
+    made = [make_key(f"key {number}", item) for number, item in enumerate(rules)]
+    for item in made:
+        await store.keys.add(item.key)
     profile = WorkerProfile(name="ada", price=Price(input=1000.0, output=1000.0))
     access = KeyAuthenticator(store.keys, Pool((profile,))) if rules else None
     worker = ScriptedWorker(profile, "yes", usage=Usage(100, 25, 0, 0, 0))
     async with serving(application([worker], store=store, access=access)) as served:
-        ids = [each.key.id for each in made]
-        yield Books(served, store, ids, [each.token for each in made], access)
+        ids = [item.key.id for item in made]
+        yield Books(served, store, ids, [item.token for item in made], access)
         if access is not None:
             await access.close()
 

@@ -64,7 +64,7 @@ def test_calls_are_reported_only_where_runs_tell_of_them() -> None:
     assert {group.total.calls for group in group_spending(ENTRIES, "tier")} == {None}
     assert total_spending(ENTRIES).calls is None
     workers = {
-        each.name: each.total for each in group_by_worker(ENTRIES, [digest_run(run)], DAY, NEXT)
+        item.name: item.total for item in group_by_worker(ENTRIES, [digest_run(run)], DAY, NEXT)
     }
     assert (workers["ada"].calls, workers["gpt-5"].calls, workers["gpt-5"].requests) == (1, 0, 2)
 

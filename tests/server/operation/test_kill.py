@@ -40,11 +40,11 @@ async def asked(server: Replica, question: str, parts: int, *, named: bool = Tru
             return answer
 
 
-async def on_record(place: str) -> list[Run]:
+async def on_record(where: str) -> list[Run]:
     """Every run, as far as it has come."""
-    store = await SqlRunStore.open(place)
+    store = await SqlRunStore.open(where)
     try:
-        return [await store.load(each.id) for each in await store.list(EVERY_RUN, limit=100)]
+        return [await store.load(item.id) for item in await store.list(EVERY_RUN, limit=100)]
     finally:
         await store.close()
 
@@ -62,11 +62,11 @@ async def recovered_by(server: Replica) -> int:
     return int(found[1]) if found else 0
 
 
-async def until(place: str, count: int) -> list[Run]:
+async def until(where: str, count: int) -> list[Run]:
     """The runs once so many of them have ended."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            runs = await on_record(place)
+            runs = await on_record(where)
             if sum(run.status != "running" for run in runs) >= count:
                 return runs
             await asyncio.sleep(0.05)
@@ -75,26 +75,26 @@ async def until(place: str, count: int) -> list[Run]:
 async def test_what_kill_9_cuts_off_is_finished_and_no_step_on_record_is_asked_again(
     tmp_path: Path,
 ) -> None:
-    place, chance = tmp_path / "runs.db", random.Random(7)
+    where, chance = tmp_path / "runs.db", random.Random(7)
     questions, parts = [f"q{n}" for n in range(6)], 4
     kept: dict[str, int] = {}
     with (
         upstream(0.5) as counting,
         replicas(tmp_path, 'path = "runs.db"', counting.address, 1) as (server,),
     ):
-        asking = [asyncio.create_task(asked(server, each, parts)) for each in questions]
+        asking = [asyncio.create_task(asked(server, item, parts)) for item in questions]
         for _ in range(2):
-            while not done(await on_record(str(place))) - kept.keys():
+            while not done(await on_record(str(where))) - kept.keys():
                 await asyncio.sleep(0.02)
             await asyncio.sleep(chance.uniform(0, 0.4))
             server.send(signal.SIGKILL)
-            for part in done(await on_record(str(place))):
+            for part in done(await on_record(str(where))):
                 kept.setdefault(part, counting.asked[part])
             server.start()
             await asyncio.to_thread(server.await_start)
         answers = await asyncio.gather(*asking)
-        runs = await on_record(str(place))
-        assert answers == [f"done: part {parts - 1} of {each}" for each in questions]
+        runs = await on_record(str(where))
+        assert answers == [f"done: part {parts - 1} of {item}" for item in questions]
         assert len(runs) == len(questions), "a request that is sent again begins no second run"
         assert {run.status for run in runs} == {"answered"}
         assert {part: counting.asked[part] for part in kept} == kept
@@ -112,14 +112,14 @@ def pair(
     postgres: Postgres, counting: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Replica]]:
     """Two servers over one Postgres."""
-    place = asyncio.run(postgres.empty("replicas"))
+    where = asyncio.run(postgres.empty("replicas"))
     directory = tmp_path_factory.mktemp("pair")
-    with replicas(directory, f'url = "{place}"', counting.address, 2) as servers:
+    with replicas(directory, f'url = "{where}"', counting.address, 2) as servers:
         yield servers
 
 
 @pytest.fixture
-def place(postgres: Postgres) -> str:
+def where(postgres: Postgres) -> str:
     return postgres.address("replicas")
 
 
@@ -137,51 +137,51 @@ def test_a_run_that_waits_for_tools_continues_at_the_other_replica(pair: list[Re
 
 
 async def test_a_replica_that_was_paused_for_longer_than_its_lease_is_fenced(
-    pair: list[Replica], place: str, counting: Upstream
+    pair: list[Replica], where: str, counting: Upstream
 ) -> None:
     paused, other = pair
-    before = len(await on_record(place))
+    before = len(await on_record(where))
     asking = [
         asyncio.create_task(asked(paused, "paused", 3)),
         asyncio.create_task(asked(paused, "plain", 3, named=False)),
     ]
-    while not all(counting.asked[f"part 0 of {each}"] for each in ("paused", "plain")):
+    while not all(counting.asked[f"part 0 of {item}"] for item in ("paused", "plain")):
         await asyncio.sleep(0.01)
     paused.send(signal.SIGSTOP)
     try:
-        runs = (await until(place, before + 2))[:2]
+        runs = (await until(where, before + 2))[:2]
     finally:
         paused.send(signal.SIGCONT)
     assert other.process is not None
     for run in runs:
         assert (run.status, run.process.rpartition(":")[2]) == ("answered", str(other.process.pid))
-    answers = [f"done: part 2 of {each}" for each in ("paused", "plain")]
+    answers = [f"done: part 2 of {item}" for item in ("paused", "plain")]
     assert await asyncio.gather(*asking) == answers, "clients are told what is on record"
     assert "was taken over by" in paused.log
-    assert (await on_record(place))[:2] == runs, "nothing was written over them"
+    assert (await on_record(where))[:2] == runs, "nothing was written over them"
 
 
 async def test_the_runs_of_a_replica_that_is_killed_are_finished_by_the_other(
-    pair: list[Replica], place: str, counting: Upstream
+    pair: list[Replica], where: str, counting: Upstream
 ) -> None:
     killed, other = pair
     questions = [f"k{n}" for n in range(6)]
-    before, recovered = len(await on_record(place)), await recovered_by(other)
+    before, recovered = len(await on_record(where)), await recovered_by(other)
     counting.held = "part 3"
-    asking = [asyncio.create_task(asked(killed, each, 4)) for each in questions]
-    while not all(counting.asked[f"part 1 of {each}"] for each in questions):
+    asking = [asyncio.create_task(asked(killed, item, 4)) for item in questions]
+    while not all(counting.asked[f"part 1 of {item}"] for item in questions):
         await asyncio.sleep(0.01)
-    while not any(part.endswith(tuple(questions)) for part in done(await on_record(place))):
+    while not any(part.endswith(tuple(questions)) for part in done(await on_record(where))):
         await asyncio.sleep(0.01)
     killed.send(signal.SIGKILL)
-    left = await on_record(place)
+    left = await on_record(where)
     kept = {part: counting.asked[part] for part in done(left)}
     counting.released.set()
-    runs = (await until(place, before + len(questions)))[: len(questions)]
-    for each in asking:
-        each.cancel()
+    runs = (await until(where, before + len(questions)))[: len(questions)]
+    for item in asking:
+        item.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
     assert {run.status for run in runs} == {"answered"}
-    assert {run.question for run in runs} == {f"the question {each}" for each in questions}
+    assert {run.question for run in runs} == {f"the question {item}" for item in questions}
     assert {part: counting.asked[part] for part in kept} == kept
     assert await recovered_by(other) == recovered + len(questions)

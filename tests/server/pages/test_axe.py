@@ -115,9 +115,9 @@ async def test_a_barrier_would_be_found(page: Page, axe: str) -> None:
     pale = "<p style='color: #ccc; background: #fff'>hardly to be read</p>"
     await page.set_content(f"<html><body><img src='data:,'><input>{pale}</body></html>")
     await page.evaluate(axe)
-    found = {each["id"] for each in await barriers(page)}
+    found = {item["id"] for item in await barriers(page)}
     assert found >= {"image-alt", "label", "color-contrast"}
-    assert [each["id"] for each in await barriers(page, COLOURS)] == ["color-contrast"]
+    assert [item["id"] for item in await barriers(page, COLOURS)] == ["color-contrast"]
 
 
 async def test_a_comparison_of_runs_is_accessible(page: Page, site: Site, axe: str) -> None:

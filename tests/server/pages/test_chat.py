@@ -50,7 +50,7 @@ JOIN = Workflow(
 
 
 @dataclass
-class Stage:
+class ChatServer:
     """A site and those who act on it; `cleo` is the most expensive of them."""
 
     site: Site
@@ -78,15 +78,15 @@ def actors(bobs_price: float | None = 2.0) -> tuple[Paced, Paced, Paced]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def opened_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def opened_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChatServer]:
     workers = actors()
     directory = tmp_path_factory.mktemp("stage")
     async with site_over(directory, workers, conductor=FixedConductor(JOIN)) as site:
-        yield Stage(site, *workers)
+        yield ChatServer(site, *workers)
 
 
 @pytest.fixture
-def stage(opened_stage: Stage, watched: Watched) -> Stage:
+def stage(opened_stage: ChatServer, watched: Watched) -> ChatServer:
     """One server for all tests of the module."""
     opened_stage.begin_anew()
     watched.origins.add(f"{opened_stage.site.address}/")
@@ -138,11 +138,11 @@ async def figures(card: Locator) -> dict[str, str]:
         return {name: value for [name, value] in (line.split("\n") for line in lines)}
     found = card.locator(".took > span")
     values = [text.split(" tok")[0] for text in await found.all_inner_texts()]
-    names = [await each.get_attribute("data-figure") or "" for each in await found.all()]
+    names = [await item.get_attribute("data-figure") or "" for item in await found.all()]
     return dict(zip(names, values, strict=True))
 
 
-async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: Stage) -> None:
+async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: ChatServer) -> None:
     stage.hold()
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "running").wait_for()
@@ -164,7 +164,7 @@ async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: Stage) -> Non
 
 
 async def test_the_end_reports_cost_time_tokens_and_the_way_to_the_run(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     await opened(page, stage.site.address)
     await page.get_by_label("Model").select_option("podium-mini")
@@ -193,7 +193,9 @@ async def test_a_cost_that_is_unknown_is_a_dash_and_not_nothing(page: Page, serv
     assert (results["Cost"], results["Calls"]) == ("–", "3 calls")
 
 
-async def test_a_plan_is_shown_with_an_estimate_and_runs_on_click(page: Page, stage: Stage) -> None:
+async def test_a_plan_is_shown_with_an_estimate_and_runs_on_click(
+    page: Page, stage: ChatServer
+) -> None:
     await opened(page, stage.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
     card = version(page, "The plan of podium-ultra")
@@ -206,7 +208,7 @@ async def test_a_plan_is_shown_with_an_estimate_and_runs_on_click(page: Page, st
 
 
 async def test_a_plan_that_is_refused_can_be_asked_for_again(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("502 (Bad Gateway)")
     await refuse(page, 502, "the planner is down", where="**/v1/plan")
@@ -219,7 +221,7 @@ async def test_a_plan_that_is_refused_can_be_asked_for_again(
     await step(card, 2, "planned").wait_for()
 
 
-async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
+async def test_budgets_go_with_the_question(page: Page, stage: ChatServer) -> None:
     await opened(page, stage.site.address)
     await options(page)
     await page.get_by_label("Budget, USD").fill("0.25")
@@ -230,7 +232,7 @@ async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
     assert (run.budget.usd, run.budget.seconds) == (0.25, 30)
 
 
-async def test_without_a_question_nothing_is_asked(page: Page, stage: Stage) -> None:
+async def test_without_a_question_nothing_is_asked(page: Page, stage: ChatServer) -> None:
     await opened(page, stage.site.address, question="  ")
     await page.get_by_role("button", name="Send", exact=True).click()
     await page.get_by_text("The message is empty; write one.").wait_for()
@@ -254,7 +256,7 @@ async def test_every_round_is_shown_and_the_last_answer_stands(page: Page, serve
         assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
 
 
-async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) -> None:
+async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: ChatServer) -> None:
     first = await asked(page, stage.site.address)
     await answered(first)
     await first.get_by_role("button", name="Edit the plan and run it again").click()
@@ -283,7 +285,7 @@ async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) ->
     )
 
 
-async def edited(page: Page, stage: Stage) -> tuple[Locator, Locator]:
+async def edited(page: Page, stage: ChatServer) -> tuple[Locator, Locator]:
     """A plan that is being edited: its card, and the steps in it."""
     await opened(page, stage.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
@@ -293,7 +295,7 @@ async def edited(page: Page, stage: Stage) -> tuple[Locator, Locator]:
 
 
 async def test_what_is_wrong_with_a_plan_is_reported_beside_the_step(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     card, rows = await edited(page, stage)
     await card.get_by_role("button", name="Move up: step 2").click()
@@ -313,7 +315,7 @@ async def test_what_is_wrong_with_a_plan_is_reported_beside_the_step(
     assert await version(page, "Your plan").count() == 0
 
 
-async def test_steps_that_move_keep_what_they_read(page: Page, stage: Stage) -> None:
+async def test_steps_that_move_keep_what_they_read(page: Page, stage: ChatServer) -> None:
     card, rows = await edited(page, stage)
     await card.get_by_role("button", name="Move down: step 0").click()
     assert await rows.nth(1).get_by_label("Subtask").input_value() == "Look for factors"
@@ -328,7 +330,7 @@ async def test_steps_that_move_keep_what_they_read(page: Page, stage: Stage) -> 
 
 
 async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("400 (Bad Request)")
     await refuse(page, 400, "steps: the worker of step 1 is 'bob'; write another")
@@ -337,7 +339,9 @@ async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
     await rows.nth(1).get_by_text("the worker of step 1 is 'bob'; write another").wait_for()
 
 
-async def test_the_skip_link_leaves_what_is_in_progress_as_it_is(page: Page, stage: Stage) -> None:
+async def test_the_skip_link_leaves_what_is_in_progress_as_it_is(
+    page: Page, stage: ChatServer
+) -> None:
     stage.hold()
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "running").wait_for()
@@ -352,7 +356,9 @@ async def test_the_skip_link_leaves_what_is_in_progress_as_it_is(page: Page, sta
     await answered(card)
 
 
-async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage: Stage) -> None:
+async def test_the_best_single_worker_answers_beside_the_plan(
+    page: Page, stage: ChatServer
+) -> None:
     card = await asked(page, stage.site.address)
     await answered(card)
     await card.get_by_role("button", name="Run beside the best single worker").click()
@@ -383,7 +389,9 @@ async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
         assert "most expensive" not in await alone.inner_text()
 
 
-async def test_cancelling_stops_the_run_and_reports_what_it_took(page: Page, stage: Stage) -> None:
+async def test_cancelling_stops_the_run_and_reports_what_it_took(
+    page: Page, stage: ChatServer
+) -> None:
     stage.bob.hold()
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "done").wait_for()
@@ -399,7 +407,7 @@ async def test_cancelling_stops_the_run_and_reports_what_it_took(page: Page, sta
 
 
 async def test_cancelling_before_the_run_is_known_says_where_to_look(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     held: list[str] = []
     await page.route("**/v1/responses", lambda route: held.append(route.request.url))
@@ -411,7 +419,7 @@ async def test_cancelling_before_the_run_is_known_says_where_to_look(
 
 
 async def test_a_server_that_goes_away_is_reported_and_its_run_watched_when_it_is_back(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
     stage.bob.hold()
@@ -433,7 +441,7 @@ async def test_a_server_that_goes_away_is_reported_and_its_run_watched_when_it_i
 
 
 async def test_a_server_that_is_away_from_the_start_says_so(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
     async with wire_to(stage.site.address) as wire:
@@ -450,7 +458,7 @@ async def test_a_server_that_is_away_from_the_start_says_so(
 
 
 async def test_a_budget_that_is_spent_is_reported_with_its_run(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("402 (Payment Required)")
     await opened(page, stage.site.address)
@@ -463,7 +471,7 @@ async def test_a_budget_that_is_spent_is_reported_with_its_run(
 
 
 async def test_a_rate_limited_client_sees_how_long_to_wait(
-    page: Page, stage: Stage, watched: Watched, clock: Clock
+    page: Page, stage: ChatServer, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("429 (Too Many Requests)")
     await refuse(page, 429, "too many requests with this key", {"Retry-After": "7"})
@@ -478,7 +486,7 @@ async def test_a_rate_limited_client_sees_how_long_to_wait(
 
 
 async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("403 (Forbidden)")
     await refuse(page, 403, "this key may not read runs", where="**/events")
@@ -489,7 +497,7 @@ async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
 
 
 async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
     await page.route("**/events", lambda route: route.abort())
@@ -500,7 +508,7 @@ async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
     assert await card.get_by_role("button", name="Ask again").count() == 0
 
 
-async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: Stage) -> None:
+async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: ChatServer) -> None:
     stage.ada.fails = "its line is down"
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "failed").wait_for()
@@ -508,7 +516,9 @@ async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: St
     await card.locator(".version-step").nth(0).get_by_text("its line is down").wait_for()
 
 
-async def test_a_conversation_survives_a_reload_and_the_way_back(page: Page, stage: Stage) -> None:
+async def test_a_conversation_survives_a_reload_and_the_way_back(
+    page: Page, stage: ChatServer
+) -> None:
     await page.goto(stage.site.url("/runs"))
     card = await asked(page, stage.site.address)
     await answered(card)
@@ -533,7 +543,7 @@ async def test_a_conversation_survives_a_reload_and_the_way_back(page: Page, sta
 
 
 async def test_a_run_that_was_deleted_meanwhile_is_reported_as_gone(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: ChatServer, watched: Watched
 ) -> None:
     watched.allow("404 (Not Found)")
     await answered(await asked(page, stage.site.address))
@@ -545,7 +555,9 @@ async def test_a_run_that_was_deleted_meanwhile_is_reported_as_gone(
     await version(page, "podium-ultra").get_by_text("it was deleted").wait_for()
 
 
-async def test_a_run_with_a_dead_process_is_shown_as_interrupted(page: Page, stage: Stage) -> None:
+async def test_a_run_with_a_dead_process_is_shown_as_interrupted(
+    page: Page, stage: ChatServer
+) -> None:
     lost = Run(
         id=new_run_id(),
         question=QUESTION,
@@ -571,7 +583,7 @@ async def test_a_run_with_a_dead_process_is_shown_as_interrupted(page: Page, sta
     await card.get_by_text("its process ended before it was done").wait_for()
 
 
-async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage) -> None:
+async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: ChatServer) -> None:
     stage.bob.hold()
     card = await unfolded(await asked(page, stage.site.address))
     await step(card, 1, "running").wait_for()
@@ -594,7 +606,7 @@ async def test_with_keys_on_it_asks_for_one_and_then_answers(
     await step(await unfolded(card), 0, "done").wait_for()
 
 
-async def test_a_long_question_is_there_in_full(page: Page, stage: Stage) -> None:
+async def test_a_long_question_is_there_in_full(page: Page, stage: ChatServer) -> None:
     question = "Is 91 a prime?\n\n" + "It looks like one. " * 20
     await opened(page, stage.site.address, question)
     await page.keyboard.press("Control+Enter")
@@ -603,7 +615,7 @@ async def test_a_long_question_is_there_in_full(page: Page, stage: Stage) -> Non
     assert (await whole.inner_text()).strip() == question.strip()
 
 
-async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:
+async def test_it_fits_a_small_window(page: Page, stage: ChatServer) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
     card = await unfolded(await asked(page, stage.site.address))
     await answered(card)
@@ -612,7 +624,7 @@ async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: Stage) -> None:
+async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: ChatServer) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
     await page.goto(stage.site.address)
     room = await page.get_by_label("Model").evaluate(
@@ -629,7 +641,7 @@ async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: Stage
     assert room >= 0
 
 
-async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> None:
+async def test_everything_can_be_done_by_keyboard(page: Page, stage: ChatServer) -> None:
     await page.goto(stage.site.address)
     await page.get_by_label("Model").locator("option").nth(2).wait_for(state="attached")
     await page.keyboard.type(QUESTION)  # the question has the focus
@@ -659,7 +671,7 @@ async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> N
 
 
 async def test_steps_are_as_wide_as_their_words_where_there_is_room(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     card = await unfolded(await asked(page, stage.site.address))
     await answered(card)
@@ -677,7 +689,7 @@ async def test_steps_are_as_wide_as_their_words_where_there_is_room(
 
 @pytest.mark.parametrize("shape", ["chain", "wide", "dense"])
 async def test_five_hundred_steps_are_drawn_and_react_at_once(
-    page: Page, stage: Stage, shape: str
+    page: Page, stage: ChatServer, shape: str
 ) -> None:
     await opened(page, stage.site.address)
     actions = await page.evaluate(LARGE, shape)
@@ -696,7 +708,7 @@ def replies(page: Page) -> Locator:
 
 
 async def test_several_turns_go_with_the_system_prompt_and_the_model_that_was_picked(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     await opened(page, stage.site.address)
     await page.get_by_label("Model").select_option("ada")
@@ -722,7 +734,7 @@ async def test_several_turns_go_with_the_system_prompt_and_the_model_that_was_pi
 
 
 async def test_regenerate_and_edit_begin_branches_that_can_be_gone_back_to(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     await opened(page, stage.site.address)
     await page.get_by_label("Model").select_option("ada")
@@ -747,7 +759,7 @@ async def test_regenerate_and_edit_begin_branches_that_can_be_gone_back_to(
     await expect(page.get_by_role("region", name="And 98?")).to_be_visible()
 
 
-async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: Stage) -> None:
+async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: ChatServer) -> None:
     await opened(page, stage.site.address, "Who was Emmy Noether?")
     await page.keyboard.press("Control+Enter")
     await answered(version(page, "podium-ultra"))
@@ -769,7 +781,7 @@ async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: 
 
 
 async def test_a_message_whose_page_was_left_at_once_can_be_asked_again(
-    page: Page, stage: Stage
+    page: Page, stage: ChatServer
 ) -> None:
     await page.route("**/v1/responses", lambda route: None)
     await asked(page, stage.site.address)
@@ -782,7 +794,7 @@ async def test_a_message_whose_page_was_left_at_once_can_be_asked_again(
     await answered(version(page, "podium-ultra"))
 
 
-async def test_an_example_is_written_into_the_message(page: Page, stage: Stage) -> None:
+async def test_an_example_is_written_into_the_message(page: Page, stage: ChatServer) -> None:
     await page.goto(stage.site.address)
     await page.get_by_role("button", name="Compare tea and coffee").click()
     await expect(page.get_by_label("Message")).to_have_value(re.compile("tea and coffee"))
@@ -822,7 +834,9 @@ async def test_images_and_texts_go_with_a_message_and_others_are_refused(
         await expect(page.locator(".message .file")).to_have_text(["notes.txt", "dot.png"])
 
 
-async def test_a_conversation_is_exported_as_markdown_and_json(page: Page, stage: Stage) -> None:
+async def test_a_conversation_is_exported_as_markdown_and_json(
+    page: Page, stage: ChatServer
+) -> None:
     await answered(await asked(page, stage.site.address))
     await page.get_by_role("button", name="Export").click()
     read = {}
@@ -866,7 +880,7 @@ async def test_a_link_is_read_with_another_key_until_it_is_revoked(
 
 
 async def test_the_first_page_is_small_and_nothing_shifts(
-    page: Page, stage: Stage, fresh_profile: None
+    page: Page, stage: ChatServer, fresh_profile: None
 ) -> None:
     await page.add_init_script(SHIFTS)
     await page.goto(stage.site.address)
@@ -940,7 +954,7 @@ async def busy(page: Page, action: str) -> float:
 
     async def at_work() -> float:
         results = await session.send("Performance.getMetrics")
-        metrics = {each["name"]: each["value"] for each in results["metrics"]}
+        metrics = {item["name"]: item["value"] for item in results["metrics"]}
         return float(metrics["TaskDuration"])
 
     before = await at_work()

@@ -52,9 +52,9 @@ def sample(strategy: str, task: int, answer: str, **more: Any) -> dict[str, Any]
 def write(directory: Path, *samples: dict[str, Any]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "evaluation.json").write_text(json.dumps({"suite": "mine.jsonl", "n": 3}))
-    for each in samples:
-        with (directory / f"{each['strategy']}.jsonl").open("a") as file:
-            file.write(json.dumps(each) + "\n")
+    for item in samples:
+        with (directory / f"{item['strategy']}.jsonl").open("a") as file:
+            file.write(json.dumps(item) + "\n")
 
 
 @pytest.fixture

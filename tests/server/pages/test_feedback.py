@@ -20,7 +20,7 @@ def thumb(page: Page, name: str, pressed: bool) -> Locator:
 
 async def scores(site: Site, run_id: str) -> list[float]:
     given = await site.store.feedback.page()
-    return [each.score for each in given if each.run_id == run_id and not each.grader]
+    return [item.score for item in given if item.run_id == run_id and not item.grader]
 
 
 async def test_a_thumb_is_kept_changed_and_withdrawn(page: Page, site: Site) -> None:

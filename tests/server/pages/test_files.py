@@ -108,7 +108,7 @@ def test_what_is_exported_is_imported_somewhere_else() -> None:
     for path, source in sources.items():
         kinds = r"(?:async )?(?:function\*?|const|class)"
         exported = set(re.findall(rf"^export {kinds} (\w+)", source, re.MULTILINE))
-        others = "".join(each for other, each in sources.items() if other != path)
+        others = "".join(item for other, item in sources.items() if other != path)
         imported = " ".join(re.findall(r"\{([^}]*)\} (?:from|= await import)", others))
         of_pages = {"title", "show"} if path.parent.name == "pages" else set[str]()
         assert not exported - of_pages - set(re.findall(r"\w+", imported)), path.name

@@ -147,14 +147,14 @@ async def test_a_refusal_says_what_happened_and_how_to_go_on(
             return all;
         }"""
     )
-    assert [each[:3] for each in results] == [
+    assert [item[:3] for item in results] == [
         [True, 402, "no more today"],
         [True, 429, "no more today"],
         [True, 502, "The server answered 502."],
         [True, 0, "The server cannot be reached."],
     ]
     assert "7 s" in results[1][3]
-    assert all(each[3] for each in results)
+    assert all(item[3] for item in results)
 
 
 async def test_a_stopped_request_says_only_that(on_a_page: Page, site: Site) -> None:

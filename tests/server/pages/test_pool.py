@@ -42,7 +42,7 @@ async def test_workers_stand_beside_each_other_with_what_is_known(site: Site, pa
     await site.store.finish(work(error="HTTP 500"))
     await page.goto(site.url("/pool"))
     rows = page.get_by_role("region", name="Workers beside each other").locator("tbody tr")
-    solver, checker, local = [await rows.nth(place).inner_text() for place in range(3)]
+    solver, checker, local = [await rows.nth(where).inner_text() for where in range(3)]
     assert "working" in solver
     assert "50%" in solver
     assert "2.0 s" in solver

@@ -524,7 +524,7 @@ async def test_five_hundred_steps_are_looked_at_without_a_halt(page: Page, site:
     for number, (what, selector) in enumerate(clicks.items()):
         took = [
             await until_opened(page, selector.format(at), at)
-            for at in (400 + 10 * number + each for each in range(TRIES))
+            for at in (400 + 10 * number + item for item in range(TRIES))
         ]
         assert min(took) < WITHIN_MILLISECONDS, f"{what} took {took} ms"
 

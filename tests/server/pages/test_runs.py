@@ -260,7 +260,7 @@ async def test_five_thousand_runs_are_searched_and_paged_through_without_a_halt(
         took["a page on"].append(await timed(page, LINKS, "Question 4949?", click="a[rel=next]"))
         took["a search"].append(await timed(page, LINKS, "Question 1234?", text="1234"))
         took["a filter"].append(await timed(page, ".state-words", NONE, choose="failed"))
-    slow = {what: each for what, each in took.items() if min(each) > WITHIN_MILLISECONDS}
+    slow = {what: item for what, item in took.items() if min(item) > WITHIN_MILLISECONDS}
     assert not slow, f"took longer than {WITHIN_MILLISECONDS} ms: {slow}"
 
 

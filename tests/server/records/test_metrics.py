@@ -92,8 +92,8 @@ def test_counting_a_request_takes_little_time() -> None:
         metrics.requests.labels("/v1/messages", "podium", "200").inc()
         metrics.seconds.labels("/v1/messages", "podium").observe(0.3)
         metrics.runs.labels("answered").inc()
-    each = (time.process_time() - started) / count
-    assert each < 0.0005, f"{each * 1e6:.0f} µs a request"
+    item = (time.process_time() - started) / count
+    assert item < 0.0005, f"{item * 1e6:.0f} µs a request"
 
 
 def test_prompt_tokens_are_counted_by_cache_hit_where_the_provider_reports_them() -> None:

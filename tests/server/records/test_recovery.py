@@ -110,7 +110,7 @@ class Server:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+async def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "podium.db")
     server: Postgres = request.getfixturevalue("postgres")
@@ -119,9 +119,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def a_server(
-    place: str, access: AccessPolicy | None = None, conductor: Conductor | None = None
+    where: str, access: AccessPolicy | None = None, conductor: Conductor | None = None
 ) -> AsyncIterator[Server]:
-    store, worker = await SqlRunStore.open(place), Worker()
+    store, worker = await SqlRunStore.open(where), Worker()
     buffered = BufferedRunStore(store, shared=True, lease_seconds=0.1)
     podium = AsyncPodium([worker], conductor, store=buffered)
     service = await open_service(
@@ -140,9 +140,9 @@ async def a_server(
         await buffered.close()
 
 
-async def left_behind(place: str, *runs: Run) -> None:
+async def left_behind(where: str, *runs: Run) -> None:
     """A process wrote these runs, and died."""
-    store = await SqlRunStore.open(place)
+    store = await SqlRunStore.open(where)
     for run in runs:
         await store.begin(run)
     await store.close()
@@ -153,10 +153,10 @@ def has_ended(run: Run) -> bool:
 
 
 async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_are_kept(
-    place: str,
+    where: str,
 ) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place) as server:
+    await left_behind(where, cut_off())
+    async with a_server(where) as server:
         server.recovery.start()
         run = await server.until(has_ended)
         assert (run.status, run.answer, run.process) == ("answered", "two", this_process())
@@ -168,10 +168,10 @@ async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_a
                 await asyncio.sleep(0.005)
 
 
-async def test_of_several_servers_one_continues_with_each_run(place: str) -> None:
+async def test_of_several_servers_one_continues_with_each_run(where: str) -> None:
     runs = [cut_off(number) for number in range(12)]
-    await left_behind(place, *runs)
-    async with a_server(place) as one, a_server(place) as other:
+    await left_behind(where, *runs)
+    async with a_server(where) as one, a_server(where) as other:
         one.recovery.start()
         other.recovery.start()
         for run in runs:
@@ -185,10 +185,10 @@ async def test_of_several_servers_one_continues_with_each_run(place: str) -> Non
         assert {entry.action for entry in entries} == {"run recovered"}
 
 
-async def test_only_some_are_resumed_at_a_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_some_are_resumed_at_a_time(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovering, "MAX_CONCURRENT", 2)
-    await left_behind(place, *(cut_off(number) for number in range(5)))
-    async with a_server(place) as server:
+    await left_behind(where, *(cut_off(number) for number in range(5)))
+    async with a_server(where) as server:
         server.worker.may_answer.clear()
         server.recovery.start()
         while server.worker.at_once < 2:
@@ -200,23 +200,23 @@ async def test_only_some_are_resumed_at_a_time(place: str, monkeypatch: pytest.M
         assert server.worker.most_at_once == 2
 
 
-async def test_a_server_that_is_about_to_stop_takes_nothing_over(place: str) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place) as server:
+async def test_a_server_that_is_about_to_stop_takes_nothing_over(where: str) -> None:
+    await left_behind(where, cut_off())
+    async with a_server(where) as server:
         await server.service.limiter.close(0)
         server.recovery.start()
         await asyncio.sleep(0.05)
         assert (await server.store.load("run_0")).process == GONE
 
 
-async def test_a_run_that_a_stopping_server_was_at_is_left_to_the_next(place: str) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place) as server:
+async def test_a_run_that_a_stopping_server_was_at_is_left_to_the_next(where: str) -> None:
+    await left_behind(where, cut_off())
+    async with a_server(where) as server:
         server.worker.may_answer.clear()
         server.recovery.start()
         while not server.worker.at_once:
             await asyncio.sleep(0.005)
-    async with a_server(place) as server:
+    async with a_server(where) as server:
         run = await server.store.load("run_0")
         assert (run.status, run.steps[0]) == ("running", FIRST)
         server.recovery.start()
@@ -224,10 +224,10 @@ async def test_a_run_that_a_stopping_server_was_at_is_left_to_the_next(place: st
         assert (run.status, run.steps[0], server.worker.calls) == ("answered", FIRST, 1)
 
 
-async def test_a_run_is_released_in_one_write(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    await left_behind(place, cut_off())
+async def test_a_run_is_released_in_one_write(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await left_behind(where, cut_off())
     written: list[tuple[str, str]] = []
-    async with a_server(place) as server:
+    async with a_server(where) as server:
         finish = server.store.finish
 
         async def finishing(*runs: Run) -> None:
@@ -243,14 +243,14 @@ async def test_a_run_is_released_in_one_write(place: str, monkeypatch: pytest.Mo
 
 
 async def test_a_run_with_only_dead_processes_is_ended_with_a_cause(
-    place: str, caplog: pytest.LogCaptureFixture
+    where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await left_behind(place, cut_off())
+    await left_behind(where, cut_off())
     for _ in range(MAX_TAKEOVERS):
-        store = await SqlRunStore.open(place)
+        store = await SqlRunStore.open(where)
         await store.claim("run_0", GONE, takeover=True)
         await store.close()
-    async with a_server(place) as server:
+    async with a_server(where) as server:
         with caplog.at_level(logging.WARNING):
             server.recovery.start()
             run = await server.until(has_ended)
@@ -259,9 +259,9 @@ async def test_a_run_with_only_dead_processes_is_ended_with_a_cause(
     assert "run_0 failed: its process died" in caplog.text
 
 
-async def test_a_run_with_an_invalid_key_is_ended_with_a_cause(place: str) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place, GoodNoLonger()) as server:
+async def test_a_run_with_an_invalid_key_is_ended_with_a_cause(where: str) -> None:
+    await left_behind(where, cut_off())
+    async with a_server(where, GoodNoLonger()) as server:
         server.recovery.start()
         run = await server.until(has_ended)
         assert (run.status, run.error) == ("failed", "this key was revoked")
@@ -277,20 +277,20 @@ async def test_a_run_with_an_invalid_key_is_ended_with_a_cause(place: str) -> No
     ],
 )
 async def test_a_run_resumes_after_its_key_could_not_be_read_for_a_moment(
-    place: str, error: Exception
+    where: str, error: Exception
 ) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place, Hindered(error)) as server:
+    await left_behind(where, cut_off())
+    async with a_server(where, Hindered(error)) as server:
         server.recovery.start()
         run = await server.until(has_ended)
         assert (run.status, server.worker.calls) == ("answered", 1)
 
 
 async def test_a_run_that_cannot_be_taken_for_a_moment_is_resumed_afterwards(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place) as server:
+    await left_behind(where, cut_off())
+    async with a_server(where) as server:
         claim, failures = server.store.claim, [StoreError("the connection was reset")]
 
         async def claiming(run_id: str, process: str, *, takeover: bool = False) -> Run:
@@ -304,9 +304,9 @@ async def test_a_run_that_cannot_be_taken_for_a_moment_is_resumed_afterwards(
         assert (run.status, server.worker.calls) == ("answered", 1)
 
 
-async def test_a_run_without_its_recorded_workflow_gets_no_other(place: str) -> None:
-    await left_behind(place, replace(cut_off(), rounds=()))
-    async with a_server(place) as server:
+async def test_a_run_without_its_recorded_workflow_gets_no_other(where: str) -> None:
+    await left_behind(where, replace(cut_off(), rounds=()))
+    async with a_server(where) as server:
         server.recovery.start()
         run = await server.until(has_ended)
         assert (run.status, server.worker.calls) == ("failed", 0)
@@ -324,14 +324,14 @@ THEIRS = {
 
 
 async def test_a_coordinator_continues_with_the_runs_that_it_led_and_no_others(
-    place: str, caplog: pytest.LogCaptureFixture
+    where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs = [
         replace(cut_off(number), conductor=name) for number, name in enumerate(THEIRS, start=1)
     ]
-    await left_behind(place, *theirs, replace(cut_off(), conductor="evolved(ours)"))
+    await left_behind(where, *theirs, replace(cut_off(), conductor="evolved(ours)"))
     ours = FixedConductor(WORKFLOW, name="evolved(ours)")
-    async with a_server(place, conductor=ours) as server:
+    async with a_server(where, conductor=ours) as server:
         server.recovery.start()
         assert (await server.until(has_ended)).status == "answered"
         await asyncio.sleep(0.03)
@@ -342,19 +342,19 @@ async def test_a_coordinator_continues_with_the_runs_that_it_led_and_no_others(
 
 
 async def test_what_a_router_alone_led_continues_where_a_coordinator_is_configured(
-    place: str,
+    where: str,
 ) -> None:
-    await left_behind(place, replace(cut_off(), conductor="router", tier="mini"))
+    await left_behind(where, replace(cut_off(), conductor="router", tier="mini"))
     ours = FixedConductor(WORKFLOW, name="evolved(ours)")
-    async with a_server(place, conductor=ours) as server:
+    async with a_server(where, conductor=ours) as server:
         server.recovery.start()
         assert (await server.until(has_ended)).status == "answered"
 
 
-async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place: str) -> None:
+async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(where: str) -> None:
     foreign, waiting = cut_off(1, worker="theirs"), replace(cut_off(2), status="waiting")
-    await left_behind(place, foreign, waiting, cut_off())
-    async with a_server(place) as server:
+    await left_behind(where, foreign, waiting, cut_off())
+    async with a_server(where) as server:
         server.recovery.start()
         await server.until(has_ended)
         await asyncio.sleep(0.03)
@@ -363,11 +363,11 @@ async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place
 
 
 async def test_a_run_under_another_guardrail_is_left_to_the_server_that_has_it(
-    place: str, caplog: pytest.LogCaptureFixture
+    where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded = replace(cut_off(1), guardrails=("privacy",))
-    await left_behind(place, guarded, cut_off())
-    async with a_server(place) as server:
+    await left_behind(where, guarded, cut_off())
+    async with a_server(where) as server:
         with caplog.at_level(logging.WARNING):
             server.recovery.start()
             await server.until(has_ended)
@@ -379,10 +379,10 @@ async def test_a_run_under_another_guardrail_is_left_to_the_server_that_has_it(
 
 
 async def test_a_store_that_fails_for_a_while_is_asked_again(
-    place: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await left_behind(place, cut_off())
-    async with a_server(place) as server:
+    await left_behind(where, cut_off())
+    async with a_server(where) as server:
         monkeypatch.setattr(server.store.database, "is_closed", True)
         with caplog.at_level(logging.WARNING):
             server.recovery.start()

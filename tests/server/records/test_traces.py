@@ -293,7 +293,7 @@ async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> No
     ]
     events = [dict(event.attributes or {}) for event in (*run.events, *step.events)]
     assert events == [
-        {"podium.guardrail": "judged", "podium.stage": place, "podium.action": "noted"}
-        for place in ("question", "answer")
+        {"podium.guardrail": "judged", "podium.stage": where, "podium.action": "noted"}
+        for where in ("question", "answer")
     ]
     assert SECRET not in repr([(span.attributes, span.events) for span in spans])

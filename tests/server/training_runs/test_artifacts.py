@@ -20,8 +20,8 @@ def evaluation(directory: Path) -> Path:
 
 
 def found(*directories: Path) -> dict[str, str]:
-    named = find_directories([str(each) for each in directories])
-    return {exhibit.name: exhibit.kind for each in named for exhibit in each.artifacts}
+    named = find_directories([str(item) for item in directories])
+    return {exhibit.name: exhibit.kind for item in named for exhibit in item.artifacts}
 
 
 def test_trainings_evaluations_and_reports_are_found_by_what_is_in_them(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def alone(
 async def test_requests_at_one_time_are_one_batch_and_each_has_its_own_result(
     model: CompletionModel, batches: list[int]
 ) -> None:
-    prompts = [[1 + place, 7, 40 + place % 3] for place in range(60)]
+    prompts = [[1 + where, 7, 40 + where % 3] for where in range(60)]
     await model.load()
     together = await asyncio.gather(*(model.complete(prompt, SHORT) for prompt in prompts))
     assert batches == [60]
@@ -125,7 +125,7 @@ async def test_requests_that_come_while_the_model_loads_are_one_batch_too(
     model: CompletionModel, batches: list[int]
 ) -> None:
     assert not model.is_loaded
-    await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(20)))
+    await asyncio.gather(*(model.complete([1, where], SHORT) for where in range(20)))
     assert batches == [20]
     assert model.is_loaded
     assert threads() == 1
@@ -145,7 +145,7 @@ async def test_requests_that_come_during_a_batch_are_the_next_one(
     monkeypatch.setattr(Decoder, "complete", waiting)
     first = asyncio.create_task(alone(model, [1, 2]))
     assert await asyncio.to_thread(begun.wait, 10)
-    others = [asyncio.create_task(alone(model, [3, place])) for place in range(9)]
+    others = [asyncio.create_task(alone(model, [3, where])) for where in range(9)]
     await asyncio.sleep(0)
     go_on.set()
     await asyncio.gather(first, *others)
@@ -156,7 +156,7 @@ async def test_a_batch_closes_although_others_keep_asking(
     model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering, "LONGEST_WAIT_SECONDS", -1.0)
-    await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(3)))
+    await asyncio.gather(*(model.complete([1, where], SHORT) for where in range(3)))
     assert batches == [1, 1, 1]
 
 
@@ -164,7 +164,7 @@ async def test_a_batch_has_a_greatest_size(
     model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering, "MAX_ROWS", 8)
-    await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(20)))
+    await asyncio.gather(*(model.complete([1, where], SHORT) for where in range(20)))
     assert batches == [8, 8, 4]
 
 
@@ -239,7 +239,7 @@ async def test_a_cancelled_request_is_dropped_and_fails_no_other(
 
     monkeypatch.setattr(pretrained, "load", waiting)
     loading = asyncio.create_task(model.load())
-    tasks = [asyncio.create_task(alone(model, [1, place])) for place in range(4)]
+    tasks = [asyncio.create_task(alone(model, [1, where])) for where in range(4)]
     await asyncio.sleep(0)
     loading.cancel()
     tasks[1].cancel()
@@ -256,7 +256,7 @@ async def test_a_failed_model_load_fails_all_waiters_and_is_retried(
     tmp_path: Path,
 ) -> None:
     model = CompletionModel(ModelName(f"file:{tmp_path / 'model'}", "float32", "cpu"))
-    waiting = [alone(model, [1, place]) for place in range(3)]
+    waiting = [alone(model, [1, where]) for where in range(3)]
     outcomes = await asyncio.gather(model.load(), *waiting, return_exceptions=True)
     assert all(isinstance(outcome, ConfigError) for outcome in outcomes)
     tiny_model(tmp_path / "model")
@@ -309,7 +309,7 @@ async def test_closing_answers_what_was_asked_and_ends_the_thread(
 ) -> None:
     model = CompletionModel(name)
     await model.load()
-    waiting = [asyncio.create_task(alone(model, [1, place])) for place in range(3)]
+    waiting = [asyncio.create_task(alone(model, [1, where])) for where in range(3)]
     await asyncio.sleep(0)
     assert threads() == 1
     model.close()

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.torch
 __all__ = ["one_thread"]
 
 PROMPTS = [[5, 80, 33, 200, 11, 9, 64], [7, 7], [42, 1, 3, 17, 250], [99]]
-LONG = [[place * 7 % 380 for place in range(SIZE_MULTIPLE + 5)], [1, 2, 3]]
+LONG = [[where * 7 % 380 for where in range(SIZE_MULTIPLE + 5)], [1, 2, 3]]
 
 
 def grouped(model: Any) -> Any:
@@ -54,7 +54,7 @@ def test_a_fixed_batch_completes_as_a_growing_one(
 ) -> None:
     model = tiny(architecture)
     model.config._attn_implementation = attention
-    sampling = [Sampling(1 + 5 * place) for place in range(len(prompts))]
+    sampling = [Sampling(1 + 5 * where) for where in range(len(prompts))]
     growing = decoder(tiny(architecture), end_tokens=(100,)).complete(prompts, sampling, copies=2)
     fixed = decoder(model, end_tokens=(100,)).complete(prompts, sampling, copies=2, captured=True)
     assert fixed == growing
@@ -118,7 +118,7 @@ def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch
 def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
     monkeypatch.setattr(captured, "MAX_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model))
-    sampling = [Sampling(2 + place) for place in range(4)]
+    sampling = [Sampling(2 + where) for where in range(4)]
     found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
     assert [size.rows for size in fixed._captured._memories] == [4]

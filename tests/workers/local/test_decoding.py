@@ -117,7 +117,7 @@ def test_rows_that_have_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(GrowingCache, "step", counted)
     bounds = [2, 2, 2, 2, 2, 5, 8]
-    prompts = [PROMPTS[place % 4] for place in range(7)]
+    prompts = [PROMPTS[where % 4] for where in range(7)]
     completions = decoder().complete(prompts, [Sampling(bound) for bound in bounds])
     assert sizes == [7, 2, 2, 2, 2, 2, 2]  # fewer than half must be left for it to be worth it
     assert tokens_of(completions)[6] == greedy(tiny(), prompts[6], 8)

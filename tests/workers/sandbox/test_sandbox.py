@@ -96,9 +96,9 @@ async def test_a_program_finds_an_empty_directory_and_nothing_of_ours(
 ) -> None:
     monkeypatch.setenv("PODIUM_SECRET", "hush")
     look = "import os\nprint(os.listdir('.'), 'PODIUM_SECRET' in os.environ, os.getcwd())"
-    files, secret, place = (await outcome(look)).output.split()
+    files, secret, where = (await outcome(look)).output.split()
     assert (files, secret) == ("[]", "False")
-    assert not exists(place)
+    assert not exists(where)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows who left the session")
@@ -257,8 +257,8 @@ async def test_killing_the_child_kills_the_program(
     children: list[asyncio.subprocess.Process] = []
     start = sandbox._start_child
 
-    async def remember(place: str) -> asyncio.subprocess.Process:
-        children.append(await start(place))
+    async def remember(where: str) -> asyncio.subprocess.Process:
+        children.append(await start(where))
         return children[-1]
 
     monkeypatch.setattr(sandbox, "_start_child", remember)

@@ -122,12 +122,12 @@ async def result(
     except UnreadableRun as error:
         raise ApiError("not_found", f"the run of this sample cannot be read: {error}") from error
     details = [
-        step_details(each, round_, step, None)
-        for each in runs_in(run)
-        for round_ in each.rounds
+        step_details(nested, round_, step, None)
+        for nested in runs_in(run)
+        for round_ in nested.rounds
         for step in round_.steps
     ]
-    owners = [each.id for each in runs_in(run) for _ in each.steps]
+    owners = [nested.id for nested in runs_in(run) for _ in nested.steps]
     document = {
         **{key: value for key, value in found.items() if key != "run"},
         "run": run_details(run, is_claimed=False),

@@ -16,7 +16,7 @@ from support.messages_sdk import answer, asked
 THOUGHT = Thinking("Let me see.", '{"signature": "s"}', "claude-opus")
 
 
-def told(of: ApiResponse, **fields: object) -> Message:
+def parse(of: ApiResponse, **fields: object) -> Message:
     """The message, as the SDK's types have it."""
     return Message.model_validate(MESSAGES.format_response(asked(**fields), of), strict=True)
 
@@ -26,14 +26,14 @@ def call(arguments: str) -> ToolCall:
 
 
 def test_an_answer_is_a_message_of_the_assistant() -> None:
-    message = told(answer(text="Hi", model="podium-mini"))
+    message = parse(answer(text="Hi", model="podium-mini"))
     assert (message.type, message.role, message.model) == ("message", "assistant", "podium-mini")
     assert isinstance(message.content[0], TextBlock)
     assert message.content[0].text == "Hi"
 
 
 def test_the_id_of_a_message_is_that_of_its_run() -> None:
-    assert told(answer(id="run_0123456789abcdef")).id == "msg_0123456789abcdef"
+    assert parse(answer(id="run_0123456789abcdef")).id == "msg_0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -46,21 +46,21 @@ def test_the_id_of_a_message_is_that_of_its_run() -> None:
     ],
 )
 def test_why_it_ended_is_reported_in_anthropics_words(finish: Finish, reason: str) -> None:
-    assert told(answer(text="Hi", finish=finish)).stop_reason == reason
+    assert parse(answer(text="Hi", finish=finish)).stop_reason == reason
 
 
 def test_a_stop_sequence_is_named_where_the_worker_named_it() -> None:
-    message = told(answer(text="Hi", stop_sequence="END"))
+    message = parse(answer(text="Hi", stop_sequence="END"))
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "END")
 
 
 def test_tool_calls_set_the_stop_reason() -> None:
-    message = told(answer(tool_calls=(call("{}"),), finish="stop"))
+    message = parse(answer(tool_calls=(call("{}"),), finish="stop"))
     assert message.stop_reason == "tool_use"
 
 
 def test_a_call_without_words_has_no_text_block() -> None:
-    message = told(answer(tool_calls=(call('{"city": "Rome"}'),)))
+    message = parse(answer(tool_calls=(call('{"city": "Rome"}'),)))
     assert [block.type for block in message.content] == ["tool_use"]
     assert isinstance(message.content[0], ToolUseBlock)
     assert message.content[0].input == {"city": "Rome"}
@@ -68,13 +68,13 @@ def test_a_call_without_words_has_no_text_block() -> None:
 
 @pytest.mark.parametrize("arguments", ["{not json", "[1]", '"words"', "[" * 100_000])
 def test_arguments_that_are_no_object_are_handed_on_as_text(arguments: str) -> None:
-    message = told(answer(tool_calls=(call(arguments),)))
+    message = parse(answer(tool_calls=(call(arguments),)))
     assert isinstance(message.content[0], ToolUseBlock)
     assert message.content[0].input == {UNREADABLE: arguments}
 
 
 def test_thinking_is_shown_where_it_was_asked_for() -> None:
-    message = told(
+    message = parse(
         answer(text="Hi", thinking=(THOUGHT, Thinking("Well."))),
         thinking={"type": "enabled", "budget_tokens": 1024},
     )
@@ -83,45 +83,45 @@ def test_thinking_is_shown_where_it_was_asked_for() -> None:
 
 
 def test_thinking_is_not_sent_unasked() -> None:
-    assert [block.type for block in told(answer(text="Hi", thinking=(THOUGHT,))).content] == [
+    assert [block.type for block in parse(answer(text="Hi", thinking=(THOUGHT,))).content] == [
         "text"
     ]
 
 
 def test_thinking_to_be_omitted_keeps_its_signature_alone() -> None:
     omitted = {"type": "adaptive", "display": "omitted"}
-    message = told(answer(text="Hi", thinking=(THOUGHT,)), thinking=omitted)
+    message = parse(answer(text="Hi", thinking=(THOUGHT,)), thinking=omitted)
     assert isinstance(message.content[0], ThinkingBlock)
     assert message.content[0].thinking == ""
     assert message.content[0].signature
 
 
 def test_thinking_with_neither_words_nor_state_is_no_block() -> None:
-    message = told(answer(text="Hi", thinking=(Thinking(""),)), thinking={"type": "adaptive"})
+    message = parse(answer(text="Hi", thinking=(Thinking(""),)), thinking={"type": "adaptive"})
     assert [block.type for block in message.content] == ["text"]
 
 
 def test_input_tokens_leave_out_what_the_cache_read_and_wrote() -> None:
-    usage = told(answer(usage=Usage(100, 20, 30, 5, 10))).usage
+    usage = parse(answer(usage=Usage(100, 20, 30, 5, 10))).usage
     assert usage.input_tokens == 60
     assert usage.cache_read_input_tokens == 30
     assert usage.cache_creation_input_tokens == 10
 
 
 def test_the_parts_of_the_input_add_up_to_the_total() -> None:
-    usage = told(answer(usage=Usage(100, 20, 30, 5, 10))).usage
+    usage = parse(answer(usage=Usage(100, 20, 30, 5, 10))).usage
     parts = (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     assert sum(part or 0 for part in parts) == 100
 
 
 def test_an_unknown_cache_stays_unknown() -> None:
-    usage = told(answer(usage=Usage(100, 20))).usage
+    usage = parse(answer(usage=Usage(100, 20))).usage
     assert (usage.input_tokens, usage.cache_read_input_tokens) == (100, None)
     assert usage.output_tokens_details is None
 
 
 def test_counts_that_the_format_demands_are_zero_where_unknown() -> None:
-    usage = told(answer(usage=UNKNOWN_USAGE)).usage
+    usage = parse(answer(usage=UNKNOWN_USAGE)).usage
     assert (usage.input_tokens, usage.output_tokens) == (0, 0)
 
 

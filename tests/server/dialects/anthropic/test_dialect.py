@@ -83,7 +83,7 @@ def test_the_sdk_continues_after_a_call_with_the_message_as_it_came() -> None:
 class ToolDesk(Desk):
     """Asks for a tool first, and answers when it has its result."""
 
-    def told(self, asked: ApiRequest) -> ApiResponse:
+    def respond(self, asked: ApiRequest) -> ApiResponse:
         if asked.messages[-1].role == "tool":
             return answer(text="It is sunny.")
         return answer(tool_calls=(ToolCall("c1", "weather", '{"city": "Rome"}'),), finish="tool")

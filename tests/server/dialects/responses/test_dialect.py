@@ -80,13 +80,13 @@ CODEX: Final[dict[str, Any]] = {
 }
 
 
-def asked(**wishes: Any) -> ApiRequest:
-    return read_strictly(RESPONSES, {"model": "podium", "input": "hello", **wishes})
+def asked(**options: Any) -> ApiRequest:
+    return read_strictly(RESPONSES, {"model": "podium", "input": "hello", **options})
 
 
-def refused(**wishes: Any) -> ApiError:
+def refused(**options: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        asked(**wishes)
+        asked(**options)
     assert caught.value.reason == "invalid"
     return caught.value
 
@@ -197,7 +197,7 @@ def test_null_is_as_good_as_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [
         {"user": "u1"},
         {"safety_identifier": "u1"},
@@ -216,12 +216,12 @@ def test_null_is_as_good_as_nothing() -> None:
         {"reasoning": {"mode": "standard", "context": "auto"}},
     ],
 )
-def test_a_hint_changes_nothing_of_what_is_asked(wishes: Any) -> None:
-    assert asked(**wishes).response_options == ResponseOptions()
+def test_a_hint_changes_nothing_of_what_is_asked(options: Any) -> None:
+    assert asked(**options).response_options == ResponseOptions()
 
 
 @pytest.mark.parametrize(
-    ("wishes", "field"),
+    ("options", "field"),
     [
         ({"model": None}, "model"),
         ({"model": ""}, "model"),
@@ -271,8 +271,8 @@ def test_a_hint_changes_nothing_of_what_is_asked(wishes: Any) -> None:
         ({"seed": 1}, "seed"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(wishes: Any, field: str) -> None:
-    refusal = refused(**wishes)
+def test_what_cannot_be_honoured_is_refused_by_name(options: Any, field: str) -> None:
+    refusal = refused(**options)
     assert refusal.field == field
     assert field in str(refusal)
 
@@ -368,8 +368,8 @@ def changed(value: Any, data: st.DataObject) -> Any:
             key = data.draw(st.sampled_from(sorted(value)))
             return {**value, key: changed(value[key], data)}
         if isinstance(value, list) and value:
-            place = data.draw(st.integers(0, len(value) - 1))
-            return [*value[:place], changed(value[place], data), *value[place + 1 :]]
+            where = data.draw(st.integers(0, len(value) - 1))
+            return [*value[:where], changed(value[where], data), *value[where + 1 :]]
     return data.draw(VALUES)
 
 

@@ -27,32 +27,32 @@ CALL: Final = {"type": "function_call", "call_id": "call_1", "name": "f", "argum
 RESULT: Final = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 
 
-def told(items: Any, **wishes: Any) -> tuple[Message, ...]:
-    return read_strictly(RESPONSES, {"model": "podium", "input": items, **wishes}).messages
+def read_items(items: Any, **options: Any) -> tuple[Message, ...]:
+    return read_strictly(RESPONSES, {"model": "podium", "input": items, **options}).messages
 
 
-def refused(items: Any, **wishes: Any) -> ApiError:
+def refused(items: Any, **options: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        told(items, **wishes)
+        read_items(items, **options)
     assert caught.value.reason == "invalid"
     return caught.value
 
 
 def test_a_text_is_the_users_question() -> None:
-    assert told("What is 6 x 7?") == (user("What is 6 x 7?"),)
+    assert read_items("What is 6 x 7?") == (user("What is 6 x 7?"),)
 
 
 def test_what_another_agent_says_is_a_turn_of_the_users() -> None:
     task = {"type": "input_text", "text": "Payload:\n"}
     payload = {"type": "encrypted_content", "encrypted_content": "Look."}
     said = {"type": "agent_message", "id": "amsg_1", "author": "/root", "recipient": "/root/look"}
-    (message,) = told([said | {"content": [task, payload]}])
+    (message,) = read_items([said | {"content": [task, payload]}])
     assert message == Message("user", (Text("Payload:\n"), Text("Look.")))
     assert refused([said | {"content": [payload | {"key": "k"}]}]).field == "input.0.content.0.key"
 
 
 def test_instructions_come_first() -> None:
-    assert told("hello", instructions="Be kind.") == (system("Be kind."), user("hello"))
+    assert read_items("hello", instructions="Be kind.") == (system("Be kind."), user("hello"))
 
 
 def test_messages_keep_their_roles_and_order() -> None:
@@ -64,7 +64,7 @@ def test_messages_keep_their_roles_and_order() -> None:
         QUESTION,
     ]
     words = [system("Be kind."), system("Be short."), user("hello"), assistant("Hi!")]
-    assert told(items) == (*words, user("And now?"))
+    assert read_items(items) == (*words, user("And now?"))
 
 
 def test_parts_of_a_message_are_read_in_order() -> None:
@@ -73,7 +73,7 @@ def test_parts_of_a_message_are_read_in_order() -> None:
         {"type": "input_image", "image_url": PIXEL, "detail": "high"},
         {"type": "input_image", "image_url": "https://example.org/cat.png"},
     ]
-    (message,) = told([{"role": "user", "content": content}])
+    (message,) = read_items([{"role": "user", "content": content}])
     assert message.parts == (
         Text("What is this?"),
         Image("image/png", "iVBORw0KGgo=", detail="high"),
@@ -90,12 +90,12 @@ def test_a_message_of_the_assistant_is_taken_back_as_it_was_given() -> None:
         "phase": "final_answer",
         "content": [{"type": "output_text", "text": "Hi!", "annotations": [], "logprobs": []}],
     }
-    assert told([item, QUESTION])[0] == assistant("Hi!")
+    assert read_items([item, QUESTION])[0] == assistant("Hi!")
 
 
 def test_a_refusal_is_assistant_text() -> None:
     item = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    assert told([item, QUESTION])[0] == assistant("No.")
+    assert read_items([item, QUESTION])[0] == assistant("No.")
 
 
 def test_what_the_assistant_did_in_one_go_is_one_message() -> None:
@@ -114,7 +114,7 @@ def test_what_the_assistant_did_in_one_go_is_one_message() -> None:
         RESULT,
         RESULT | {"call_id": "call_2", "output": "dry"},
     ]
-    _, did, results = told(items)
+    _, did, results = read_items(items)
     calls = (ToolCall("call_1", "f", '{"a":1}'), ToolCall("call_2", "f", '{"a":1}'))
     assert did == Message("assistant", (thought, Text("Let me look."), *calls))
     assert results == Message("tool", (ToolResult("call_1", "sunny"), ToolResult("call_2", "dry")))
@@ -122,7 +122,7 @@ def test_what_the_assistant_did_in_one_go_is_one_message() -> None:
 
 def test_the_words_of_two_messages_in_one_go_are_parted() -> None:
     said = [{"role": "assistant", "content": word} for word in ("One.", "Two.")]
-    assert told([*said, QUESTION])[0].text == "One.\n\nTwo."
+    assert read_items([*said, QUESTION])[0].text == "One.\n\nTwo."
 
 
 def test_pictures_that_a_tool_gave_are_its_results() -> None:
@@ -130,7 +130,7 @@ def test_pictures_that_a_tool_gave_are_its_results() -> None:
         {"type": "input_text", "text": "a cat"},
         {"type": "input_image", "image_url": PIXEL},
     ]
-    last = told([QUESTION, CALL, RESULT | {"output": seen}])[-1]
+    last = read_items([QUESTION, CALL, RESULT | {"output": seen}])[-1]
     shown = (Image("image/png", "iVBORw0KGgo="),)
     assert last.parts == (ToolResult("call_1", "a cat", images=shown),)
 
@@ -138,7 +138,7 @@ def test_pictures_that_a_tool_gave_are_its_results() -> None:
 def test_that_a_tool_showed_a_document_is_reported() -> None:
     file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
     seen = [{"type": "input_text", "text": "Here it is."}, file]
-    last = told([QUESTION, CALL, RESULT | {"output": seen}])[-1]
+    last = read_items([QUESTION, CALL, RESULT | {"output": seen}])[-1]
     words = "Here it is.\n[a document that you cannot read: plan.pdf]"
     assert last.parts == (ToolResult("call_1", words),)
 
@@ -148,7 +148,7 @@ def test_that_a_tool_showed_a_document_is_reported() -> None:
 )
 def test_words_of_a_document_that_a_tool_gave_are_handed_on(data: str) -> None:
     file = {"type": "input_file", "filename": "notes.txt", "file_data": data}
-    last = told([QUESTION, CALL, RESULT | {"output": [file]}])[-1]
+    last = read_items([QUESTION, CALL, RESULT | {"output": [file]}])[-1]
     assert last.parts == (ToolResult("call_1", "[document: notes.txt]\nThe answer"),)
 
 
@@ -161,23 +161,23 @@ def test_a_document_of_the_users_is_refused_with_what_to_send_instead() -> None:
 def test_a_pdf_of_the_users_and_of_a_tool_is_read() -> None:
     data = {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERi0="}
     linked = {"type": "input_file", "file_url": "https://example.org/a.pdf"}
-    read = told([{"role": "user", "content": [data, linked]}])[-1]
+    read = read_items([{"role": "user", "content": [data, linked]}])[-1]
     assert read.parts == (Image(PDF, "JVBERi0="), Image(PDF, url="https://example.org/a.pdf"))
-    last = told([QUESTION, CALL, RESULT | {"output": [data]}])[-1]
+    last = read_items([QUESTION, CALL, RESULT | {"output": [data]}])[-1]
     assert last.parts == (ToolResult("call_1", "", images=(Image(PDF, "JVBERi0="),)),)
 
 
 def test_custom_tool_calls_and_their_outputs_are_read() -> None:
     call = {"type": "custom_tool_call", "call_id": "call_1", "name": "patch", "input": "*** Begin"}
     output = {"type": "custom_tool_call_output", "call_id": "call_1", "output": "Done!"}
-    _, did, results = told([QUESTION, call, output])
+    _, did, results = read_items([QUESTION, call, output])
     assert did.parts == (ToolCall("call_1", "patch", '{"input": "*** Begin"}'),)
     assert results.parts == (ToolResult("call_1", "Done!"),)
 
 
 def test_a_call_within_a_namespace_has_the_name_that_workers_know() -> None:
     call = CALL | {"namespace": "mcp__docs", "name": "search"}
-    assert told([QUESTION, call, RESULT])[1].parts[0] == ToolCall(
+    assert read_items([QUESTION, call, RESULT])[1].parts[0] == ToolCall(
         "call_1", "mcp__docs__search", '{"a":1}'
     )
 
@@ -191,7 +191,7 @@ def test_a_call_within_a_namespace_has_the_name_that_workers_know() -> None:
     ],
 )
 def test_reasoning_of_other_models_is_dropped(reasoning: Any) -> None:
-    assert told([reasoning, QUESTION]) == (user("And now?"),)
+    assert read_items([reasoning, QUESTION]) == (user("And now?"),)
 
 
 def test_thinking_of_earlier_turns_is_left_out_where_the_client_says_so() -> None:
@@ -202,21 +202,21 @@ def test_thinking_of_earlier_turns_is_left_out_where_the_client_says_so() -> Non
         {"role": "assistant", "content": "Hi!"},
         QUESTION,
     ]
-    assert told(items, reasoning={"context": "current_turn"})[1] == assistant("Hi!")
-    assert len(told(items, reasoning={"context": "all_turns"})[1].parts) == 2
+    assert read_items(items, reasoning={"context": "current_turn"})[1] == assistant("Hi!")
+    assert len(read_items(items, reasoning={"context": "all_turns"})[1].parts) == 2
 
 
 def test_thinking_of_this_turn_is_kept() -> None:
     thought = encode_thinking([Thinking("Hm.", "signed", "claude")])
     sealed = {"type": "reasoning", "summary": [], "encrypted_content": thought}
-    messages = told([QUESTION, sealed, CALL, RESULT], reasoning={"context": "current_turn"})
+    messages = read_items([QUESTION, sealed, CALL, RESULT], reasoning={"context": "current_turn"})
     assert isinstance(messages[1].parts[0], Thinking)
 
 
 def test_instructions_that_come_last_stay_last() -> None:
     late = {"role": "developer", "content": "Be short."}
-    assert told([QUESTION, late]) == (user("And now?"), system("Be short."))
-    assert [message.role for message in told([QUESTION, CALL, RESULT, late])] == [
+    assert read_items([QUESTION, late]) == (user("And now?"), system("Be short."))
+    assert [message.role for message in read_items([QUESTION, CALL, RESULT, late])] == [
         "user",
         "assistant",
         "tool",
@@ -253,7 +253,7 @@ def test_two_calls_with_one_id_are_refused() -> None:
 
 
 def test_an_id_may_be_used_again_when_its_call_was_answered() -> None:
-    assert len(told([QUESTION, CALL, RESULT, QUESTION, CALL, RESULT])) == 6
+    assert len(read_items([QUESTION, CALL, RESULT, QUESTION, CALL, RESULT])) == 6
 
 
 @pytest.mark.parametrize(
@@ -307,6 +307,6 @@ def test_a_compaction_request_is_refused_with_codexs_own_alternative(kind: str) 
 
 
 def test_many_items_are_read_in_time() -> None:
-    items = [CALL | {"call_id": f"call_{place}"} for place in range(5_000)]
-    results = [RESULT | {"call_id": f"call_{place}"} for place in range(5_000)]
-    assert len(told([QUESTION, *items, *results])) == 3
+    items = [CALL | {"call_id": f"call_{where}"} for where in range(5_000)]
+    results = [RESULT | {"call_id": f"call_{where}"} for where in range(5_000)]
+    assert len(read_items([QUESTION, *items, *results])) == 3

@@ -23,8 +23,8 @@ THOUGHT: Final = Thinking("Let me see.", opaque="signed", model="claude")
 SEALED: Final = {"include": ["reasoning.encrypted_content"]}
 
 
-def format_response(ended: dict[str, Any] | None = None, **wishes: Any) -> dict[str, Any]:
-    asked = RESPONSES.read({"model": "podium", "input": "hello", **wishes})
+def format_response(ended: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    asked = RESPONSES.read({"model": "podium", "input": "hello", **options})
     parts = {"usage": USED, "orchestration": PLANNED, **(ended or {"text": "Hello"})}
     return RESPONSES.format_response(
         asked, ApiResponse(id="run_1f", model="podium", created=17, **parts)
@@ -81,7 +81,7 @@ def test_usage_with_an_unknown_total_is_null() -> None:
 
 def test_a_response_echoes_the_request() -> None:
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
-    wishes: dict[str, Any] = {
+    options: dict[str, Any] = {
         "instructions": "Be kind.",
         "metadata": {"case": "7"},
         "temperature": 0.5,
@@ -96,12 +96,12 @@ def test_a_response_echoes_the_request() -> None:
         "prompt_cache_key": "k",
         "previous_response_id": "resp_2a",
     }
-    document = format_response(**wishes)
+    document = format_response(**options)
     valid_response(document)
     same = ("instructions", "metadata", "temperature", "top_p", "max_output_tokens", "tools")
     more = ("tool_choice", "store", "user", "prompt_cache_key", "previous_response_id")
     assert {name: document[name] for name in (*same, *more)} == {
-        name: wishes[name] for name in (*same, *more)
+        name: options[name] for name in (*same, *more)
     }
     assert document["reasoning"] == {"effort": "high", "summary": "auto"}
     assert document["text"] == {"format": {"type": "text"}, "verbosity": "low"}

@@ -22,17 +22,17 @@ class Verdict(BaseModel):
     answer: int
 
 
-def writer(**wishes: Any) -> StreamWriter:
-    body = {"model": "podium", "input": "hello", "stream": True, **wishes}
+def writer(**options: Any) -> StreamWriter:
+    body = {"model": "podium", "input": "hello", "stream": True, **options}
     return RESPONSES.stream_writer(RESPONSES.read(body), OPENING)
 
 
 def answer(**parts: Any) -> ApiResponse:
-    told = {"usage": Usage(30, 12, 4, 2, 0), "orchestration": Usage(10, 5, 1, 0, 0), **parts}
-    return ApiResponse(id=OPENING.id, model=OPENING.model, created=OPENING.created, **told)
+    event_names = {"usage": Usage(30, 12, 4, 2, 0), "orchestration": Usage(10, 5, 1, 0, 0), **parts}
+    return ApiResponse(id=OPENING.id, model=OPENING.model, created=OPENING.created, **event_names)
 
 
-def told(stream: bytes) -> list[str]:
+def event_names(stream: bytes) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events_of(stream)]
 
 
@@ -44,7 +44,7 @@ def plain_stream() -> bytes:
 
 
 def test_a_plain_answer_is_reported_in_the_order_of_the_api() -> None:
-    assert told(plain_stream()) == [
+    assert event_names(plain_stream()) == [
         "created",
         "in_progress",
         "output_item.added",
@@ -95,7 +95,7 @@ def test_the_last_event_is_the_same_as_the_whole_response() -> None:
 def test_progress_is_a_part_of_the_reasoning_summary() -> None:
     stream = writer(reasoning={"summary": "auto"})
     sent = stream.begin() + stream.progress("Asking two workers.") + stream.text("Hi")
-    assert told(sent + stream.end(answer(text="Hi")))[2:9] == [
+    assert event_names(sent + stream.end(answer(text="Hi")))[2:9] == [
         "output_item.added",
         "reasoning_summary_part.added",
         "reasoning_summary_text.delta",
@@ -160,7 +160,7 @@ def test_a_tool_call_is_reported_with_its_arguments() -> None:
     call = ToolCall("call_1", "weather", '{"city":"Bern"}')
     sent = stream.begin() + stream.end(answer(tool_calls=(call,), finish="tool"))
     events = events_of(sent)
-    assert told(sent)[2:6] == [
+    assert event_names(sent)[2:6] == [
         "output_item.added",
         "function_call_arguments.delta",
         "function_call_arguments.done",
@@ -173,7 +173,7 @@ def test_a_tool_call_is_reported_with_its_arguments() -> None:
 
 def test_the_sdk_puts_parallel_tool_calls_together() -> None:
     stream = writer(tools=[WEATHER])
-    calls = tuple(ToolCall(f"call_{place}", "weather", f'{{"n":{place}}}') for place in range(3))
+    calls = tuple(ToolCall(f"call_{where}", "weather", f'{{"n":{where}}}') for where in range(3))
     sent = stream.begin() + stream.text("Let me look.")
     sent += stream.end(answer(text="Let me look.", tool_calls=calls, finish="tool"))
     with client_that_hears(sent).responses.stream(model="podium", input="hello") as heard:
@@ -193,7 +193,7 @@ def test_a_call_without_arguments_has_no_delta() -> None:
     stream = writer(tools=[WEATHER])
     sent = stream.begin()
     sent += stream.end(answer(tool_calls=(ToolCall("call_1", "weather", ""),), finish="tool"))
-    assert "function_call_arguments.delta" not in told(sent)
+    assert "function_call_arguments.delta" not in event_names(sent)
 
 
 def test_a_custom_tool_is_called_with_its_free_text() -> None:
@@ -204,7 +204,7 @@ def test_a_custom_tool_is_called_with_its_free_text() -> None:
         item = heard.get_final_response().output[0]
     assert item.type == "custom_tool_call"
     assert item.input == "*** Begin Patch"
-    assert told(sent)[3:5] == ["custom_tool_call_input.delta", "custom_tool_call_input.done"]
+    assert event_names(sent)[3:5] == ["custom_tool_call_input.delta", "custom_tool_call_input.done"]
 
 
 def test_structured_output_is_parsed_by_the_sdk() -> None:
@@ -236,7 +236,7 @@ def test_an_answer_that_was_cut_off_ends_incomplete() -> None:
 def test_a_refusal_of_which_nothing_was_streamed_is_a_refusal_in_words() -> None:
     stream = writer()
     sent = stream.begin() + stream.end(answer(text="I will not.", finish="refused"))
-    assert told(sent)[2:8] == [
+    assert event_names(sent)[2:8] == [
         "output_item.added",
         "content_part.added",
         "refusal.delta",
@@ -297,7 +297,7 @@ def test_a_keep_alive_is_an_event_that_changes_nothing() -> None:
     stream = writer()
     sent = stream.begin() + stream.keep_alive() + stream.text("Hi") + stream.keep_alive()
     sent += stream.end(answer(text="Hi"))
-    assert told(sent).count("in_progress") == 3
+    assert event_names(sent).count("in_progress") == 3
     with client_that_hears(sent).responses.stream(model="podium", input="hello") as heard:
         assert heard.get_final_response().output_text == "Hi"
 
@@ -368,7 +368,7 @@ def test_a_call_is_reported_in_pieces() -> None:
     call, other = ToolCall("call_1", "weather", '{"city":1}'), ToolCall("call_2", "weather", "{}")
     sent = stream.begin() + b"".join(map(stream.tool_call, pieces))
     sent += stream.end(answer(tool_calls=(call, other), finish="tool"), "", ['{"city":'])
-    assert told(sent)[2:] == [
+    assert event_names(sent)[2:] == [
         "output_item.added",
         "function_call_arguments.delta",
         "function_call_arguments.delta",

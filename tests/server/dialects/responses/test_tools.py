@@ -17,14 +17,14 @@ HELLO: Final = {"role": "user", "content": "hello"}
 PATCH: Final = {"type": "custom", "name": "patch", "description": "Changes files."}
 
 
-def response_options(*tools: Any, **wishes: Any) -> ResponseOptions:
-    body = {"model": "podium", "input": "hello", "tools": list(tools), **wishes}
+def response_options(*tools: Any, **options: Any) -> ResponseOptions:
+    body = {"model": "podium", "input": "hello", "tools": list(tools), **options}
     return read_strictly(RESPONSES, body).response_options
 
 
-def refused(*tools: Any, **wishes: Any) -> ApiError:
+def refused(*tools: Any, **options: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        response_options(*tools, **wishes)
+        response_options(*tools, **options)
     assert caught.value.reason == "invalid"
     return caught.value
 
@@ -203,8 +203,8 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 
 def test_too_many_tools_in_namespaces_are_refused() -> None:
-    inner = [{"type": "function", "name": f"f{place}"} for place in range(100)]
-    groups = [{"type": "namespace", "name": f"n{place}", "tools": inner} for place in range(2)]
+    inner = [{"type": "function", "name": f"f{where}"} for where in range(100)]
+    groups = [{"type": "namespace", "name": f"n{where}", "tools": inner} for where in range(2)]
     assert refused(*groups).field == "tools"
 
 

@@ -72,7 +72,7 @@ class Actor(Worker):
 
 
 @dataclass
-class Stage:
+class EngineHarness:
     """Executes workflows over actors, with a manual clock."""
 
     budget: Budget = field(default_factory=Budget)
