@@ -31,7 +31,7 @@ from podium.core.request import Delta, Price, Request, user
 from podium.core.worker import Worker
 from podium.workers import Endpoint, Http, connect, errors
 from podium.workers import http as border
-from podium.workers.http import MAX_REPLY_BYTES, boundary, set_hop_count
+from podium.workers.http import HOP, HOP_HEADER, MAX_REPLY_BYTES, boundary
 
 if TYPE_CHECKING:
     from workers.conftest import Hire, Vendor
@@ -65,9 +65,9 @@ async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_throug
 ) -> None:
     vendor.says(ANSWER)
 
-    hop = set_hop_count(2)
+    hop = HOP.set({HOP_HEADER: "2"})
     await ada.reply(ASKED)
-    hop.var.reset(hop)
+    HOP.reset(hop)
     await ada.reply(ASKED)
     first, second = vendor.received
     assert first.headers["x-podium-hop"] == "2"

@@ -256,8 +256,9 @@ class BudgetOptions:
     def apply_to(self, budget: Budget) -> Budget:
         """Return the budget with these caps in place of its own."""
         caps = {name: cap for name, cap in asdict(self).items() if cap is not None}
-        caps["allow_unpriced"] |= budget.allow_unpriced
-        return replace(budget, **caps)
+        if not self.allow_unpriced:
+            del caps["allow_unpriced"]
+        return replace(budget, **caps) if caps else budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
 from podium.server.dialects.responses import RESPONSES
+from podium.server.endpoints.http import ResponseTransport
 from podium.server.logs import LOGGER, configure_logging, default_log_format
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
@@ -250,44 +251,6 @@ TOO_LARGE: Final = (
 )
 
 
-class _JoinedWrites:
-    """A transport for one response: its head is written with what follows it at once.
-
-    A head with a length waits for its body.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._head = b""
-        self._is_begun = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Write the data, or hold a head for the next call."""
-        if self._is_begun:
-            self._transport.write(data)
-        elif self._head:
-            self._is_begun = True
-            self._transport.write(self._head + data)
-        else:
-            self._head = data
-            if b"\r\ncontent-length: " not in data:
-                self._loop.call_soon(self._flush)
-
-    def close(self) -> None:
-        """Close the connection after what was held."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if not self._is_begun:
-            self._is_begun = True
-            self._transport.write(self._head)
-
-
 class BoundedHttp(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits on the size and time of request heads."""
 
@@ -338,7 +301,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if cycle.scope["method"] != "HEAD":  # which has no body
-            cycle.transport = _JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
+            cycle.transport = ResponseTransport(self.transport, self.loop)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def _start_timeout(self) -> None:

@@ -22,7 +22,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -40,17 +40,13 @@ HOP_HEADER: Final = "X-Podium-Hop"
 
 _NOT_SERVED: Final = MappingProxyType[str, str]({})
 
-_header: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_SERVED)
-
-
-def set_hop_count(servers: int) -> Token[Mapping[str, str]]:
-    """Send this hop count with all calls of this task until the token is reset."""
-    return _header.set({HOP_HEADER: str(servers)})
+HOP: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_SERVED)
+"""The hop header of calls, which counts the servers that a request came through."""
 
 
 def hop_header() -> Mapping[str, str]:
     """Return the hop header of a call made now; empty outside a server."""
-    return _header.get()
+    return HOP.get()
 
 
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")

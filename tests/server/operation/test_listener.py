@@ -8,8 +8,8 @@ import uvicorn
 
 from podium.config import ServerSettings
 from podium.core.errors import ConfigError
+from podium.server.endpoints.http import ResponseTransport
 from podium.server.startup import (
-    _JoinedWrites,
     bind_socket,
     format_address,
     log_address,
@@ -94,8 +94,8 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-async def join_writes(transport: WriteRecorder) -> _JoinedWrites:
-    return _JoinedWrites(transport, asyncio.get_running_loop())
+async def join_writes(transport: WriteRecorder) -> ResponseTransport:
+    return ResponseTransport(transport, asyncio.get_running_loop())
 
 
 async def test_a_head_with_a_length_is_written_together_with_its_body() -> None:

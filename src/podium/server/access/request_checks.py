@@ -28,7 +28,7 @@ from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
-from podium.workers.http import HOP_HEADER, set_hop_count
+from podium.workers.http import HOP, HOP_HEADER
 
 RESERVED_SUFFIXES: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
 """Suffixes that cannot be registered, and so cannot be pointed elsewhere."""
@@ -77,7 +77,7 @@ def count_hop(headers: Mapping[str, str]) -> Token[Mapping[str, str]]:
         )
         LOGGER.warning("refused: %s", problem)  # the operator must act
         raise ApiError("invalid", problem)
-    return set_hop_count(int(value) + 1)
+    return HOP.set({HOP_HEADER: str(int(value) + 1)})
 
 
 def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:

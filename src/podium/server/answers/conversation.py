@@ -165,7 +165,10 @@ def _normal_json(text: str) -> str:
 
 
 class Fingerprint(NamedTuple):
-    """Digests of a request: of its settings with the instructions, and of its other messages."""
+    """Digests of a request: of its settings with the instructions, and of its other messages.
+
+    A run keeps both, joined by a dot.
+    """
 
     settings: str
     messages: str
@@ -185,9 +188,6 @@ class Fingerprint(NamedTuple):
             *map(_normal_message, messages[:count]),
         )
         return cls(_digest(settings), _digest(map(_normal_message, messages[count:])))
-
-    def __str__(self) -> str:
-        return f"{self.settings}.{self.messages}"
 
 
 def _digest(items: Iterable[object]) -> str:

@@ -262,7 +262,7 @@ def build_response(
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
         text=reply.text.removeprefix(prefill),
         thinking=reply.thinking,
-        tool_calls=expose_call_ids(run, reply.tool_calls),
+        tool_calls=expose_call_ids(run, reply.tool_calls) if reply.tool_calls else (),
         finish=reply.finish,
         stop_sequence=reply.stop_sequence,
         usage=spent.usage,

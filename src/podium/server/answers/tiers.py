@@ -147,7 +147,7 @@ class Tiers:
             messages=messages,
             principal=principal,
             tier=tier,
-            kept=ClientRequest(str(fingerprint), echoed),
+            kept=ClientRequest(".".join(fingerprint), echoed),
             events=events,
             cost=cost,
             sink=sink,
@@ -263,14 +263,14 @@ class Tiers:
             return None
         if run.status in ("failed", "interrupted") and not run.blocked_by:
             whole = Fingerprint.of(request, messages, principal.key_id)
-            return (run, ()) if run.request.fingerprint == str(whole) else None
+            return (run, ()) if run.request.fingerprint == ".".join(whole) else None
         if run.status != "waiting":
             return None
         fingerprint = Fingerprint.of(request, found.before, principal.key_id)
         if request.previous_response == response_id(run):  # its messages are the run's own
             is_same = run.request.fingerprint.startswith(f"{fingerprint.settings}.")
         else:
-            is_same = run.request.fingerprint == str(fingerprint)
+            is_same = run.request.fingerprint == ".".join(fingerprint)
         if not is_same or not continues(run, found) or _can_be_seen_better(run, found.results):
             return None
         return run, found.results

@@ -359,8 +359,7 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
 def _response_options(fields: Fields, effort: Effort | None) -> ResponseOptions:
     tools = fields.optional("tools", _tools) or ()
     tool_choice = ""
-    if fields.has("tool_choice"):
-        given = fields.values["tool_choice"]
+    if (given := fields.values.get("tool_choice")) is not None:
         tool_choice, tools = read_tool_choice(given, "tool_choice", tools, nested=True)
     parallel = fields.optional("parallel_tool_calls", flag)
     max_tokens = fields.optional("max_completion_tokens", _count)

@@ -161,15 +161,12 @@ def _named(
 
 
 def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
-
-    def read(value: object, path: str) -> tuple[Part, ...]:
-        if isinstance(value, str):
-            return (Text(text(value, path)),)
-        if not isinstance(value, list | tuple):
-            raise unexpected(path, "a string or a list of parts", value)
-        return array(_part(kinds), most=MAX_PARTS, least=1)(value, path)
-
-    return fields.required("content", read)
+    content, path = fields.values.get("content"), fields.at("content")
+    if isinstance(content, str):
+        return (Text(text(content, path)),)
+    if content is not None and not isinstance(content, list | tuple):
+        raise unexpected(path, "a string or a list of parts", content)
+    return fields.required("content", array(_part(kinds), most=MAX_PARTS, least=1))
 
 
 def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:

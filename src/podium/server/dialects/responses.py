@@ -276,8 +276,7 @@ def _response_options(fields: Fields, form: Fields, reasoning: Fields) -> Respon
     tools = read_tools(fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
-    if fields.has("tool_choice"):
-        given = fields.values["tool_choice"]
+    if (given := fields.values.get("tool_choice")) is not None:
         demanded, tools = read_tool_choice(given, "tool_choice", tools, nested=False)
     return ResponseOptions(
         max_tokens=fields.optional("max_output_tokens", integer(1)),

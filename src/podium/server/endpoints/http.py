@@ -152,6 +152,44 @@ class HttpExchange:
         return {"type": "http.response.start", "status": status, "headers": raw}
 
 
+class ResponseTransport:
+    """A transport for one response: its head is written with what follows it at once.
+
+    A head with a length waits for its body.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+        self._is_begun = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write the data, or hold a head for the next call."""
+        if self._is_begun:
+            self._transport.write(data)
+        elif self._head:
+            self._is_begun = True
+            self._transport.write(self._head + data)
+        else:
+            self._head = data
+            if b"\r\ncontent-length: " not in data:
+                self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Close the connection after what was held."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._transport.write(self._head)
+
+
 async def run_until_disconnect(work: Awaitable[Result], receive: Receive) -> Result:
     """Run the work in this task; if the client disconnects, cancel it and raise
     `ClientDisconnected`. The body must have been read."""

@@ -47,6 +47,7 @@ from podium.server.logs import LOGGER, log_request
 from podium.server.model_catalog import ModelTarget
 from podium.server.service import Service, ServiceHolder
 from podium.store.keys import Scope as KeyScope
+from podium.workers.http import HOP
 
 TRACE_HEADER: Final = "X-Podium-Trace"
 IGNORED_HEADER: Final = "X-Podium-Ignored"
@@ -152,7 +153,7 @@ class RequestHandler:
                     work = self.answer(request, principal, target)
                     await (work if request.background else exchange.run_until_disconnect(work))
                 finally:
-                    hop.var.reset(hop)
+                    HOP.reset(hop)
             finally:
                 await self._settle(principal, target)
         finally:

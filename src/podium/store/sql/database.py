@@ -408,5 +408,6 @@ class DatabasePart:
     """What a store keeps in the database beside the runs."""
 
     def __init__(self, database: Database) -> None:
+        self._database = database
         self._transaction = database.transaction
         self._clock = database.clock

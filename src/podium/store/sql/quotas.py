@@ -222,10 +222,6 @@ async def prune_charges(connection: AsyncConnection, today: str) -> None:
 class QuotaStore(DatabasePart):
     """Stores quotas in SQLite or Postgres."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._database = database
-
     async def record(
         self,
         usage: Sequence[KeyUsage],
