@@ -110,6 +110,17 @@ async def test_a_run_reports_what_a_router_decided(page: Page, site: Site) -> No
     await page.get_by_text(routed.sentence).wait_for()
 
 
+async def test_a_run_shows_what_began_early_and_was_cancelled(page: Page, site: Site) -> None:
+    (planned,) = kept_run().rounds
+    error = "the plan does not contain it"
+    began = replace(planned.steps[0], worker="checker", status="cancelled", reply="", error=error)
+    run = kept_run(rounds=(replace(planned, cancelled=(began,)),))
+    await site.keep(run)
+    await page.goto(run_url(site, run))
+    await page.get_by_text("How it was planned").click()
+    await page.get_by_text(f"checker began early and was cancelled: {error}.").wait_for()
+
+
 async def test_a_step_shows_exactly_what_its_worker_received(page: Page, serve: Serve) -> None:
     checker = ScriptedWorker("checker", "It **holds**.")
     workers = [ScriptedWorker("solver", "<b>because</b> of\tscattering"), checker]

@@ -91,7 +91,8 @@ function outcome(round) {
 export function planning(round, onRecord) {
   const { plan_text: text, warnings, routed } = round;
   const calls = round.planning.length;
-  if (!text && !warnings.length && !calls && !routed) return null;
+  const cancelled = onRecord?.cancelled ?? [];
+  if (!text && !warnings.length && !calls && !routed && !cancelled.length) return null;
   const failed = round.planning.filter((call) => call.error);
   return h(
     'details',
@@ -105,6 +106,9 @@ export function planning(round, onRecord) {
     routed ? h('p', {}, routed.sentence) : null,
     warnings.map((warning) => h('p', { class: 'notice' }, warning)),
     failed.map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
+    cancelled.map((/** @type {any} */ { worker, error, cost_usd }) =>
+      h('p', { class: 'notice' }, `${worker} began early and was cancelled: ${error}. `, usd(cost_usd)),
+    ),
     text ? longText(text) : null,
     text ? numbersInWords(text, round.steps) : null,
   );
