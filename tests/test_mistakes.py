@@ -12,6 +12,7 @@ import pytest
 import podium as package
 from podium import (
     AsyncPodium,
+    Message,
     Podium,
     Pool,
     RulesConductor,
@@ -99,6 +100,8 @@ def run_unknown_worker() -> None:
         podium.run(Workflow((Step("two", "x"),)), question="q?")
 
 
+TEXT_AS_PARTS = Message("user", "I am Ada.")  # type: ignore[arg-type]
+
 CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: ask("missing.toml"), "missing.toml: there is no such file"),
     (lambda: ask([scripted()], "ruels"), "did you mean 'rules'"),
@@ -116,7 +119,8 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: ask([scripted()], options={"exclude": "one"}), "exclude is the text 'one'"),
     (lambda: ask([scripted()], options={"tier": "ulta"}), "one of mini, podium, ultra"),
     (lambda: ask([scripted()], options={"budget": 0.5}), "such as Budget(calls=9)"),
-    (lambda: ask([scripted()], options={"history": [{"role": "user"}]}), "a tuple of Message"),
+    (lambda: ask([scripted()], options={"history": [{"role": "user"}]}), "give podium.user("),
+    (lambda: ask([scripted()], options={"history": (TEXT_AS_PARTS,)}), "podium.user("),
     (lambda: ask([scripted()], RulesConductor), "inherit from Conductor, or give a name"),
     (lambda: ask([scripted()], settings="podium.toml"), "drop workers or settings"),
     (lambda: Workflow(()), "the workflow has no steps"),

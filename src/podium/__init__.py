@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
         ToolCall,
         ToolResult,
         Usage,
+        assistant,
+        system,
+        user,
     )
     from podium.core.run import Round, Run, StepRecord
     from podium.core.task import Task, grader
@@ -83,6 +86,9 @@ _EXPORTS = {
         "ToolCall",
         "ToolResult",
         "Usage",
+        "assistant",
+        "system",
+        "user",
     ),
     "podium.core.run": (
         "Round",
@@ -190,7 +196,10 @@ __all__ = [
     "WorkerProfile",
     "Workflow",
     "__version__",
+    "assistant",
     "grader",
     "open_store",
+    "system",
+    "user",
     "worker",
 ]

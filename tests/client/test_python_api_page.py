@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python-api.md"
 
 def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.M)
-    assert len(examples) == 7
+    assert len(examples) == 8
     exec("\n".join(examples), {})
     assert "2 calm done" in capsys.readouterr().out
 

@@ -336,17 +336,17 @@ def speaker_prefix(name: str) -> str:
 
 
 def system(text: str) -> Message:
-    """Make a system message."""
+    """Make a system message of `text`."""
     return Message("system", (Text(text),))
 
 
 def user(text: str) -> Message:
-    """Make a user message."""
+    """Make a user message of `text`."""
     return Message("user", (Text(text),))
 
 
 def assistant(text: str) -> Message:
-    """Make an assistant message."""
+    """Make an assistant message of `text`."""
     return Message("assistant", (Text(text),))
 
 

@@ -358,8 +358,10 @@ class Runner:
             raise UsageError(f"the question is a {type(question).__name__}; give a text")
         if not question.strip():
             raise UsageError("the question is empty; ask something")
-        if not all(isinstance(message, Message) for message in history):
-            raise UsageError("history holds no messages; give a tuple of Message")
+        if not all(
+            isinstance(each, Message) and not isinstance(each.parts, str) for each in history
+        ):
+            raise UsageError("history holds no messages; give podium.user(…), podium.assistant(…)")
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
         self._check_budget(options.budget, pool)
         if options.budget.depth == 0:

@@ -516,6 +516,25 @@ async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: Ch
     await card.locator(".version-step").nth(0).get_by_text("its line is down").wait_for()
 
 
+async def test_an_answer_whose_own_stream_comes_after_the_run_is_shown_once(
+    on_a_page: Page,
+) -> None:
+    shown = await on_a_page.evaluate(
+        """async () => {
+            const { Version } = await import('/static/parts/version.js');
+            const version = new Version('podium', new AbortController().signal);
+            const budget = { spent: { seconds: 1, calls: 1 } };
+            const ended = { run_id: 'run_1', status: 'partial', error: 'step 2 failed' };
+            const run = { ...ended, answer: 'Fine.', usage: {}, cost_usd: 0, budget };
+            version.happened('run_done', run);
+            version.said('Fine.');
+            await new Promise((done) => setTimeout(done, 300));
+            return version.element.querySelector('.answer').textContent.trim();
+        }"""
+    )
+    assert shown == "Fine."
+
+
 async def test_a_conversation_survives_a_reload_and_the_way_back(
     page: Page, stage: ChatServer
 ) -> None:

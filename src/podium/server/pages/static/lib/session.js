@@ -112,7 +112,7 @@ function askedForKey() {
           h(
             'p',
             { class: 'quiet-text' },
-            known.name ? 'Your session has expired. Sign in again with your API key.' : 'API key required. Who runs this server creates one with: podium keys create NAME',
+            known.name ? 'Your session has expired. Sign in again with your API key.' : 'API key required. An administrator creates one with: podium keys create NAME',
           ),
           h('label', { for: 'key' }, 'API key'),
           field,

@@ -97,10 +97,10 @@ export async function show(root, { query, signal, navigate }) {
       },
       h('div', { class: 'field' }, h('label', { for: 'spend-from' }, 'From'), from),
       h('div', { class: 'field' }, h('label', { for: 'spend-to' }, 'To'), to),
-      h('button', { type: 'submit' }, 'Show'),
       h(
         'div',
         { class: 'buttons' },
+        h('button', { type: 'submit' }, 'Show'),
         presets().map(({ words, range }) =>
           h('button', { type: 'button', class: 'quiet', onclick: () => choose(range) }, words),
         ),

@@ -220,7 +220,7 @@ export class Version {
    */
   preview({ workflow, warnings, routed, estimate, planning }) {
     this.#round(workflow, { label: 'The plan', warnings, routed, state: 'planned' });
-    this.status('planned, not carried out');
+    this.status('planned, not run');
     this.#unfold();
     const assumed =
       'An estimate, if all goes well: each step is taken to write ' +
@@ -260,7 +260,7 @@ export class Version {
 
   /** @param {string} text */
   said(text) {
-    if (this.#isFromEvents) return;
+    if (this.#isFromEvents || this.run) return; // the run has told its answer
     if (!this.#words) this.status('running');
     this.#say(text);
   }
