@@ -42,6 +42,7 @@ FILES = {
 
 COMMANDS = [
     ("aks hello", "did you mean 'ask'"),
+    ("pool chek", "unknown command 'chek'; did you mean 'check'?"),
     ("ask", "Missing argument 'QUESTION'"),
     ("ask ''", "the question is empty"),
     ("ask hello world --pool pool.toml", "unexpected extra argument"),

@@ -20,6 +20,18 @@ def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 calm done" in capsys.readouterr().out
 
 
+def test_what_the_page_says_of_a_run_is_there() -> None:
+    table = PAGE.read_text("utf-8").partition("| `run.…` |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    names = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(names) > 10
+    with podium.Podium([podium.ScriptedWorker("w", "yes")]) as client:
+        run = client.ask("?")
+    for name in names:
+        path = f"steps[i]{name}" if name.startswith(".") else name
+        eval(f"run.{path}", {"run": run, "i": 0})
+
+
 def test_every_public_name_exists_and_none_is_hidden() -> None:
     exported = set(podium.__all__) - {"__version__"}
     assert all(getattr(podium, name) is not None for name in exported)

@@ -18,10 +18,10 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import Annotated, Any, Final, NamedTuple, TextIO
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -82,6 +82,12 @@ def _translated_errors() -> Iterator[None]:
         raise typer.Abort from interruption
 
 
+def _reject(ctx: Any, name: str, names: Iterable[str]) -> NoReturn:
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(names)}"
+    ctx.fail(f"unknown command {name!r}; {hint}")
+
+
 class NounGroup(TyperGroup):
     """The commands of one noun. Called without one, it prints its help."""
 
@@ -90,6 +96,9 @@ class NounGroup(TyperGroup):
             typer.echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or _reject(ctx, cmd_name, self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -119,9 +128,7 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
-            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(COMMANDS)}"
-            ctx.fail(f"unknown command {cmd_name!r}; {hint}")
+            _reject(ctx, cmd_name, COMMANDS)
         module, _, attribute = COMMANDS[cmd_name].application.partition(":")
         command = typer.main.get_command(getattr(importlib.import_module(module), attribute))
         command.name = cmd_name
