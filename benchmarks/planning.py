@@ -1,10 +1,11 @@
-"""Measure how soon a local model decides who answers, question after question."""
+"""Measure how soon a local model decides who answers, and how soon its own answers begin."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import tempfile
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -12,11 +13,16 @@ from typing import Any, Final, NamedTuple
 from urllib.request import Request, urlopen
 
 from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
+from podium import AsyncPodium
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
+from podium.config.sources import DEFAULT_POOL
 from podium.core.conductor import PlanningContext
+from podium.core.events import StepDelta
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import assistant
+from podium.core.request import Request as WorkerRequest
+from podium.core.request import assistant, user
+from podium.core.worker import Worker
 from podium.workers.local.llama_server import ModelServer, ModelSettings, shared_model
 
 POOL: Final = Pool(
@@ -37,6 +43,8 @@ BARS: Final = {
     "prompt_tokens": (AT_MOST, 300),
     "cached_share": (AT_LEAST, 0.8),
     "decision_ms": (AT_MOST, 150),
+    "first_token_seconds": (AT_MOST, 4),
+    "first_token_ratio": (AT_MOST, 1.5),
 }
 
 
@@ -54,7 +62,8 @@ async def measure_planning(model: Path) -> Figures:
 
     `prompt_tokens` are those beyond the question, whose words are counted as a token each; figures
     are medians over the questions after the first. `decision_ms` leaves out the time in which
-    llama.cpp read what was not cached.
+    llama.cpp read what was not cached. The first tokens are those of the default pool over that
+    model, on the tier `podium` and from the model called directly.
     """
     shared = shared_model(ModelSettings(path=str(model)))
     shared.acquire()
@@ -65,6 +74,7 @@ async def measure_planning(model: Path) -> Figures:
     finally:
         await shared.release()
     cold, *warm = decisions
+    conducted, direct = await _first_tokens(model)
     beyond = (d.tokens - len(q.split()) for d, q in zip(decisions, QUESTIONS, strict=True))
     document = {
         "prompt_tokens": max(beyond),
@@ -72,6 +82,8 @@ async def measure_planning(model: Path) -> Figures:
         "decision_ms": round(median(d.ms - d.prefill_ms for d in warm), 1),
         "prefill_ms": round(median(d.prefill_ms for d in warm), 1),
         "cold_ms": round(cold.ms, 1),
+        "first_token_seconds": round(conducted, 3),
+        "first_token_ratio": round(conducted / direct, 3),
         "model": model.name,
         "load_average": round(load, 2),
         **machine(),
@@ -99,3 +111,39 @@ def _decide(server: ModelServer, question: str) -> Decision:
     ms, timings = (perf_counter() - started) * 1000, document["timings"]
     tokens = document["usage"]["prompt_tokens"]
     return Decision(ms, timings["prompt_ms"], tokens, timings["cache_n"])
+
+
+async def _first_tokens(model: Path) -> tuple[float, float]:
+    """Return the median seconds to the first token: on `podium`, and of direct calls.
+
+    The wordings differ, so that neither reads from the other's prompt cache.
+    """
+    conducted, direct = list[float](), list[float]()
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:
+        pool = Path(directory) / "pool.toml"
+        text = DEFAULT_POOL.read_text("utf-8")
+        pool.write_text(text.replace('"qwen2.5-coder-1.5b-instruct"', json.dumps(str(model))))
+        async with AsyncPodium(pool=pool, store=Path(directory) / "runs.db") as podium:
+            worker = (await podium.open()).assembly.workers[0]
+            await _conducted_first_token(podium, "Are you ready?")
+            for index, question in enumerate(QUESTIONS):
+                wordings = (f"Tell me: {question}", question)
+                ours, theirs = wordings[:: 1 if index % 2 else -1]
+                conducted.append(await _conducted_first_token(podium, ours))
+                direct.append(await _direct_first_token(worker, theirs))
+    return median(conducted), median(direct)
+
+
+async def _conducted_first_token(podium: AsyncPodium, question: str) -> float:
+    started, first = perf_counter(), 0.0
+    async for event in podium.stream(question, tier="podium"):
+        if isinstance(event, StepDelta) and not first:
+            first = perf_counter() - started
+    return first
+
+
+async def _direct_first_token(worker: Worker, question: str) -> float:
+    started, first = perf_counter(), 0.0
+    async for _ in worker.stream(WorkerRequest((user(question),))):
+        first = first or perf_counter() - started
+    return first
