@@ -7,6 +7,7 @@ Whatever a worker does wrong becomes a `WorkerError` here; besides that, only `B
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from asyncio import current_task
 from collections import deque
@@ -76,6 +77,7 @@ class Deadlines:
         self._deadlines: dict[AnyTask, float] = {}
         self._expired: set[AnyTask] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = math.inf
 
     def start(self, seconds: float) -> AnyTask:
         """Cancel the current task after that time, unless `stop` is called for it."""
@@ -83,7 +85,7 @@ class Deadlines:
         assert task is not None, "a call is always made inside a task"
         deadline = self._loop.time() + seconds
         self._deadlines[task] = deadline
-        if self._timer is None or self._timer.when() > deadline:
+        if deadline < self._wakes_at:
             self._arm(deadline)
         return task
 
@@ -101,11 +103,11 @@ class Deadlines:
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._wake)
+        self._timer, self._wakes_at = self._loop.call_at(deadline, self._wake), deadline
 
     def _wake(self) -> None:
         """Cancel overdue tasks and set the timer for the next deadline."""
-        self._timer = None
+        self._timer, self._wakes_at = None, math.inf
         now = self._loop.time()
         for task, deadline in self._deadlines.items():
             if deadline <= now and task not in self._expired:

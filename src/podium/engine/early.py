@@ -56,19 +56,23 @@ class EarlyExecution:
     """Implements `EarlySteps` for one round of a run."""
 
     def __init__(
-        self, context: RunContext, run: Run, index: int, planner: Worker, open_round: OpenRound
+        self,
+        context: RunContext,
+        run: Run,
+        index: int,
+        planner: Worker | None,
+        open_round: OpenRound,
     ) -> None:
         self._context = context
         self._run = run
         self._index = index
-        self._is_local = planner.profile.provider in LOCAL_PROVIDERS
+        self._is_local = planner is not None and planner.profile.provider in LOCAL_PROVIDERS
         self._open = open_round
         self._execution: Execution | None = None
-        self._has_room: bool | None = None
+        self._has_room = True
         self._speculation: Execution | None = None
-        self._speculated = HeldEvents()
         self._void: list[tuple[Execution, str]] = []
-        self.events = HeldEvents()
+        self.events = self._speculated = HeldEvents()
 
     def begin(self, step: Step) -> None:
         """Start the next step, once all it reads is done."""
@@ -129,7 +133,7 @@ class EarlyExecution:
         except BaseException:
             self._discard(execution, "the run was stopped")
             raise
-        return replace(round_, cancelled=self.cancelled), execution
+        return (replace(round_, cancelled=self.cancelled) if self._void else round_), execution
 
     async def stop(self, reason: str) -> None:
         """Cancel all that does not count, and wait for its end."""
@@ -150,7 +154,7 @@ class EarlyExecution:
         run, context = self._run, self._context
         if any(map(self._is_bound_to_plan, self._may_answer(step.worker))):
             return True
-        if self._has_room is not False:
+        if self._has_room:
             profile = context.workers[step.worker].profile
             request = Request((*run.history, user(run.question), user(step.subtask)))
             self._has_room = context.ledger.has_room(profile, request, 2 * run.max_steps)

@@ -210,9 +210,7 @@ class RunLoop:
         if self._interrupted is not None:
             calls.attempts.extend(self._interrupted.planning)
             cancelled, self._interrupted = self._interrupted.cancelled, None
-        planner, early = self._conductor.worker, None
-        if planner is not None:
-            early = EarlyExecution(context, run, len(self._rounds), planner, self._open)
+        early = EarlyExecution(context, run, len(self._rounds), self._conductor.worker, self._open)
         planning = PlanningContext(
             question=run.question,
             pool=run.pool,
@@ -228,15 +226,12 @@ class RunLoop:
         )
         try:
             round_ = await plan_round(self._conductor, planning, calls)
-            if early is not None:
-                round_, self._execution = await early.resolve_plan(round_)
+            round_, self._execution = await early.resolve_plan(round_)
         except BaseException as error:
             try:
-                if early is not None:
-                    await early.stop("there is no plan")
+                await early.stop("there is no plan")
             finally:
-                if early is not None:
-                    cancelled += early.cancelled
+                cancelled += early.cancelled
                 attempts = tuple(calls.attempts)
                 self._rounds.append(
                     Round(len(self._rounds), None, planning=attempts, cancelled=cancelled)
@@ -249,7 +244,7 @@ class RunLoop:
         self._rounds.append(round_)
         try:
             self._emit(RoundPlanned(run.id, round_))
-            if early is not None and self._execution is not None:
+            if self._execution is not None:
                 early.events.release(self._emit)
             await self._persist()
         except BaseException:
