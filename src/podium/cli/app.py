@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, TextIO
+from typing import Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -82,10 +82,10 @@ def _translated_errors() -> Iterator[None]:
         raise typer.Abort from interruption
 
 
-def _reject(ctx: Any, name: str, names: Iterable[str]) -> NoReturn:
+def _reject(ctx: Any, name: str, names: Iterable[str]) -> Any:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(names)}"
-    ctx.fail(f"unknown command {name!r}; {hint}")
+    return ctx.fail(f"unknown command {name!r}; {hint}")
 
 
 class NounGroup(TyperGroup):
