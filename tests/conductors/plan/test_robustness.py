@@ -69,6 +69,11 @@ def test_any_damage_to_a_plan_is_survived(
     check(text, pool)
 
 
+def test_characters_that_are_shown_escaped_make_no_long_reason(pool: Pool) -> None:
+    hidden = "\U000e0001" * 60
+    check(f'{{"steps": [{{"{hidden}" {hidden}', pool)
+
+
 def test_digits_between_separators_that_only_strip_knows_are_a_number(pool: Pool) -> None:
     text = """{"steps": [{"worker": "\x1c1\x1f", "subtask": "a", "access": []}]}"""
     workflow = parse(text, pool).workflow

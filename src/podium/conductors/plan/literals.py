@@ -210,4 +210,5 @@ def _preview(text: str, position: int) -> str:
 
 
 def _quote(text: str) -> str:
-    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+    shown = repr(text[: SHOWN + 1])
+    return shown if len(shown) <= SHOWN + 2 else f"{shown[: SHOWN + 1]}…{shown[0]}"
