@@ -229,9 +229,46 @@ async def test_tool_calls_and_their_results_are_sent_back(
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
 
 
-async def test_stop_sequences_and_seeds_are_refused_for_the_api_has_none(ada: Worker) -> None:
-    with pytest.raises(RequestRefused, match='leave them out, or set api = "chat"'):
-        await ada.reply(replace(ASKED, stop=("END",)))
+async def test_a_reply_ends_at_a_stop_sequence_though_the_api_has_none(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.says(response(message(words("one, two, three")), call("a", "weather", "{}")))
+    reply = await ada.reply(replace(ASKED, stop=("three", ", t")))
+    assert "stop" not in vendor.body
+    assert (reply.text, reply.finish, reply.stop_sequence) == ("one", "stop", ", t")
+    assert (reply.tool_calls, reply.usage.output_tokens) == ((), 20)
+    vendor.says(response(message(words("one"))))
+    reply = await ada.reply(replace(ASKED, stop=("two",)))
+    assert (reply.text, reply.stop_sequence) == ("one", "")
+
+
+@pytest.mark.parametrize(
+    ("stops", "seen", "whole"),
+    [
+        (("ab",), ["x", "a"], "xa"),
+        (("aab", "nothing"), ["x"], "x"),
+        (("bc", "b"), ["x", "a", "a"], "xaa"),
+        (("yz", "x"), [], ""),
+        (("abz", "by"), ["x", "a"], "xaab"),
+    ],
+)
+async def test_no_start_of_a_stop_sequence_is_streamed(
+    vendor: Vendor,
+    ada: Worker,
+    streamed: Streamed,
+    stops: tuple[str, ...],
+    seen: list[str],
+    whole: str,
+) -> None:
+    end = response(message(words("xaab")))
+    pieces = [piece("response.output_text.delta", n, text) for n, text in enumerate("xaab")]
+    vendor.streams(*pieces, event("response.completed", 9, response=end), done=False)
+    deltas, reply = await streamed(ada, replace(ASKED, stop=stops))
+    assert deltas == [Delta(text) for text in seen]
+    assert (reply.text, reply.usage.output_tokens) == (whole, 20)
+
+
+async def test_seeds_are_refused_for_the_api_has_none(ada: Worker) -> None:
     with pytest.raises(RequestRefused, match="takes no seed"):
         await ada.reply(replace(ASKED, seed=7))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from podium.core.errors import RequestRefused
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
     ANY_OBJECT,
@@ -60,19 +59,15 @@ class ResponsesWorker(HostedWorker):
         return self.post_call("/responses", body, self.key_headers())
 
     def parse_reply(self, document: Document, request: Request) -> Reply:
-        return read_response(document, self.profile.model, self.label)
+        reply = read_response(document, self.profile.model, self.label)
+        return _end_at_stop(reply, request.stop)
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        return ResponsesReplyParser(self.profile, self.label)
+        return ResponsesReplyParser(self.profile, self.label, request.stop)
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         translation.refuse_grammar(request, self.profile)
         translation.refuse_seed(request, self.profile)
-        if request.stop:
-            raise RequestRefused(
-                f"worker {self.profile.name!r} does not support stop sequences on this API; leave "
-                f'them out, or set api = "chat"'
-            )
         body: dict[str, Any] = {
             "model": self.profile.model,
             "input": [item for message in request.messages for item in self._items(message)],
@@ -157,18 +152,27 @@ class ResponsesWorker(HostedWorker):
 
 
 class ResponsesReplyParser(ReplyParser):
-    """Parses a streamed response; its last event carries it whole."""
+    """Parses a streamed response; its last event carries it whole.
+
+    The API has no stop sequences: the reply is cut here, and read to its end for its usage.
+    """
 
     _response: Document = MappingProxyType({})
 
-    def __init__(self, profile: WorkerProfile, label: str) -> None:
+    def __init__(self, profile: WorkerProfile, label: str, stops: tuple[str, ...] = ()) -> None:
         super().__init__(profile, label)
         self._calls: dict[int | None, Delta] = {}
+        self._stops = stops
+        self._held = ""
+        self._has_stopped = False
 
     def feed(self, document: Document) -> Iterator[Delta]:
         kind = fields.get_text(document, "type")
+        if self._has_stopped and kind.endswith((".delta", ".added")):
+            return
         if kind in _TEXT_DELTAS:
-            yield Delta(fields.get_text(document, "delta"))
+            if text := self._before_stop(fields.get_text(document, "delta")):
+                yield Delta(text)
         elif kind in _THINKING_DELTAS:
             yield Delta(fields.get_text(document, "delta"), "thinking")
         elif kind == "response.output_item.added":
@@ -186,6 +190,16 @@ class ResponsesReplyParser(ReplyParser):
         elif kind == "error" or document.get("error"):
             raise errors.error_from_stream(self.label, document.get("error") or document)
 
+    def _before_stop(self, piece: str) -> str:
+        """Return what is known to come before any stop sequence."""
+        text = self._held + piece
+        end, stop = _find_stop(text, self._stops)
+        if not stop:
+            starts = (one[:size] for one in self._stops for size in range(1, len(one)))
+            end -= max((len(start) for start in starts if text.endswith(start)), default=0)
+        self._has_stopped, self._held = bool(stop), text[end:]
+        return text[:end]
+
     def _begin_call(self, document: Document) -> Iterator[Delta]:
         item = fields.get_object(document, "item")
         if item.get("type") == "function_call":
@@ -195,7 +209,22 @@ class ResponsesReplyParser(ReplyParser):
             yield call
 
     def to_reply(self) -> Reply:
-        return read_response(self._response, self.asked_model, self.label)
+        reply = read_response(self._response, self.asked_model, self.label)
+        return _end_at_stop(reply, self._stops)
+
+
+def _find_stop(text: str, stops: tuple[str, ...]) -> tuple[int, str]:
+    """Return where the first stop sequence begins, and which it is; else the text's end."""
+    return min(
+        ((text.index(stop), stop) for stop in stops if stop in text), default=(len(text), "")
+    )
+
+
+def _end_at_stop(reply: Reply, stops: tuple[str, ...]) -> Reply:
+    end, stop = _find_stop(reply.text, stops)
+    if not stop:
+        return reply
+    return replace(reply, text=reply.text[:end], finish="stop", stop_sequence=stop, tool_calls=())
 
 
 def read_response(document: Document, asked_model: str, label: str) -> Reply:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from podium.config import ServerSettings
+from podium.core.pool import WorkerProfile
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.responses import RESPONSES
@@ -66,6 +67,34 @@ async def test_nothing_is_said_where_nothing_was_ignored(strict: bool) -> None:
     response = await post("/v1/chat/completions", body, strict=strict)
     assert response.status_code == 200
     assert HEADER not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Why?"}]}),
+        ("/v1/responses", {"input": "Why?"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 9}),
+    ],
+)
+async def test_sampling_is_ignored_where_no_worker_of_the_pool_accepts_it(
+    path: str, question: dict[str, Any]
+) -> None:
+    profile = WorkerProfile(name="solo", provider="scripted", capabilities=frozenset())
+
+    async def ask(model: str, *, strict: bool = False) -> Any:
+        settings = ServerSettings(strict=strict)
+        worker = ScriptedWorker(profile, "Because.")
+        body = question | {"model": model, "temperature": 0, "top_p": 0.5}
+        async with serving(application([worker], dialects=DIALECTS, settings=settings)) as served:
+            return await served.client.post(path, json=body)
+
+    answered = await ask("podium")
+    assert (answered.status_code, answered.headers[HEADER]) == (200, "temperature, top_p")
+    assert "Because." in answered.text
+    for refused in (await ask("solo"), await ask("podium", strict=True)):
+        assert refused.status_code == 400
+        assert "accept temperature, top_p or seed" in refused.json()["error"]["message"]
 
 
 async def test_a_hostile_key_adds_no_header() -> None:

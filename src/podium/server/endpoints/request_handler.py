@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from podium.client.documents import run_document
 from podium.core.budget import estimate_input_tokens
 from podium.core.errors import StoreError
+from podium.core.pool import answer_capabilities
 from podium.core.request import NO_USAGE, Request
 from podium.core.run import GuardrailCheck, Run
 from podium.server.access import Principal
@@ -51,6 +52,8 @@ from podium.workers.http import HOP
 
 TRACE_HEADER: Final = "X-Podium-Trace"
 IGNORED_HEADER: Final = "X-Podium-Ignored"
+
+SAMPLING: Final = ("temperature", "top_p", "seed")
 
 MAX_IDEMPOTENCY_KEY: Final = 255
 MAX_LOGGED_MODEL: Final = 100
@@ -137,6 +140,8 @@ class RequestHandler:
                 self._request = request = await self.read(body, principal)
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
+            if target.tier is not None and not service.catalog.can_sample:
+                self._request = request = self._without_sampling(request, unknown)
             if unknown or request.extra:
                 self._request = request = self._filter_extra(request, target, unknown)
             self._request = request = self._with_idempotency_key(request, target, body)
@@ -204,6 +209,16 @@ class RequestHandler:
             service.metrics.cost.labels(target.name).inc(cost.cost_usd)
         if service.traces is not None:
             service.traces.record_cost(target, cost)
+
+    def _without_sampling(self, request: ApiRequest, unknown: list[UnknownKey]) -> ApiRequest:
+        """Ignore what many clients send by default and no worker accepts, unless that is strict."""
+        options = request.response_options
+        if self.service.settings.strict or "sampling" not in answer_capabilities(options):
+            return request
+        given = [name for name in SAMPLING if getattr(options, name) is not None]
+        unknown += (UnknownKey("", name, ()) for name in given)
+        options = replace(options, temperature=None, top_p=None, seed=None)
+        return replace(request, response_options=options)
 
     def _filter_extra(
         self, request: ApiRequest, target: ModelTarget, unknown: list[UnknownKey]
