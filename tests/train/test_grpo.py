@@ -16,7 +16,7 @@ import pytest
 from podium.core.errors import StoreError
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from podium.train.score import Score
+from podium.train.score import Score, Scorer
 from support.recipes import POOL, TASK
 from support.trainings import REWARD, adapter_bytes, base, let_it_plan, metrics, tiny_recipe
 
@@ -65,7 +65,7 @@ save_every = 100
 Earned = Callable[[str], float | None]
 
 
-class Judge:
+class Judge(Scorer):
     """Stands for the scorer: what a text earns is what the test says."""
 
     def __init__(self, earned: Earned) -> None:

@@ -17,7 +17,7 @@ from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise, limit_context
+from podium.train.exercises import Exercise, Fits, limit_context, take_fitting
 from podium.train.recipe import Recipe
 from podium_lab.etudes.composition import USUAL, EtudeShape, Split
 from podium_lab.etudes.etude import Etude, held_out
@@ -147,22 +147,18 @@ def _as_conversation(prompt: Prompt, example: PlanExample) -> TextExample:
     Random ids are given, not learned; how many there are of them still is.
     """
     spans = () if example.is_assigned else (found.span() for found in _ID.finditer(example.plan))
-    return TextExample(_messages(prompt, example.context), example.plan, tuple(spans))
+    return TextExample(prompt.chat(example.context), example.plan, tuple(spans))
 
 
 def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
     """Return the acceptance of a right answer, or the beginning that all other plans share."""
-    messages = _messages(prompt, later.context)
+    messages = prompt.chat(later.context)
     if later.is_right:
         return TextExample(messages, plan.write_acceptance(prompt.order))
     (first,) = later.context.rounds
     begun, key, _ = first.plan_text.partition(_FIRST_KEY)
     assert key, f"a plan in this form has {_FIRST_KEY} in it"
     return TextExample(messages, begun + key, is_whole=False)
-
-
-def _messages(prompt: Prompt, context: PlanningContext) -> list[dict[str, str]]:
-    return [{"role": m.role, "content": m.text} for m in prompt.messages(context)]
 
 
 def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, list[TextExample]]:
@@ -181,9 +177,9 @@ def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, l
     }
 
 
-def etude_stages(recipe: Recipe) -> Iterator[tuple[Iterator[Exercise], int]]:
-    """Yield the endless exercises of each stage, and how many of them all its steps have. The
-    steps that go over the same questions again have none of their own."""
+def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
+    """Yield the exercises of all steps, stage after stage. The steps that go over the same
+    questions again have none of their own."""
     training = recipe.grpo or recipe.evolve
     assert training is not None
     settings = _settings(recipe, USUAL, recipe.pool.roles)
@@ -200,7 +196,7 @@ def etude_stages(recipe: Recipe) -> Iterator[tuple[Iterator[Exercise], int]]:
             for asked, context in make_training_contexts(seed, replace(settings, shapes=shapes))
         )
         lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
-        yield drawn, lasting * training.questions
+        yield from islice(take_fitting(drawn, fits), lasting * training.questions)
         left -= lasting
 
 

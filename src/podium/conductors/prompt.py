@@ -205,6 +205,10 @@ class Prompt:
             ),
         )
 
+    def chat(self, context: PlanningContext) -> list[dict[str, str]]:
+        """Return the messages as a chat template takes them."""
+        return [{"role": one.role, "content": one.text} for one in self.messages(context)]
+
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
         written = _end_of(text, LIMITS[self.length].answer)
         return (

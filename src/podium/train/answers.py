@@ -27,7 +27,7 @@ from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium.train.rollouts import Policy, RolloutBatch, Rollouts, SampledPlan
-from podium.train.score import NoConductor, PlanScorer, Score
+from podium.train.score import NoConductor, Score, Scorer
 
 TRAINED: Final = WorkerProfile(name="trained", description="the worker in training", price=FREE)
 
@@ -52,7 +52,7 @@ class AnswerRollouts(Rollouts):
     """Samples answers to tasks instead of plans for them."""
 
     def __init__(
-        self, recipe: Recipe, policy: Policy, scorer: PlanScorer, workers: Sequence[Worker]
+        self, recipe: Recipe, policy: Policy, scorer: Scorer, workers: Sequence[Worker]
     ) -> None:
         super().__init__(recipe, policy, scorer)
         assert recipe.answers is not None

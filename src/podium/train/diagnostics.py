@@ -33,7 +33,7 @@ from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from podium.train.score import PlanScorer, Score
+from podium.train.score import Score, Scorer
 
 
 class Rollout(NamedTuple):
@@ -125,6 +125,24 @@ class StepDiagnostics:
         """The share of plans with one step, of those that have any."""
         planned = sum(count for length, count in self.steps.items() if length)
         return self.steps.get(1, 0) / planned if planned else 0.0
+
+    def __str__(self) -> str:
+        name, share = self.largest_worker
+        entropy = (
+            f"entropy {self.entropy_bits:.2f} bits (most: {name} {share:.0%})"
+            if self.entropy_bits is not None
+            else "no worker was called"
+        )
+        rates = "".join(
+            f"  {name.replace('_', ' ')} {share:.2f}"
+            for name, share in self.acceptance_rates.items()
+        )
+        return (
+            f"reward {self.reward or 0.0:.3f}  accuracy {self.accuracy or 0.0:.3f}  "
+            f"valid {self.valid_rate:.2f}  steps {self.mean_steps or 0.0:.2f}  "
+            f"spread {self.groups_with_spread or 0.0:.2f}  {entropy}  "
+            f"tokens {self.mean_tokens:.0f}{rates}"
+        )
 
     def as_metrics(self) -> dict[str, float]:
         known = {name: getattr(self, name) for name in METRICS}
@@ -436,7 +454,7 @@ def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
 
 async def find_baselines(
     recipe: Recipe,
-    scorer: PlanScorer,
+    scorer: Scorer,
     pool: Pool,
     exercises: Sequence[Exercise],
     *,
@@ -453,7 +471,7 @@ async def find_baselines(
 
 
 async def measure_baselines(
-    recipe: Recipe, scorer: PlanScorer, pool: Pool, exercises: Sequence[Exercise]
+    recipe: Recipe, scorer: Scorer, pool: Pool, exercises: Sequence[Exercise]
 ) -> Baselines:
     """Measure every worker alone and, for études, ideal plans; `scorer` is a plain one."""
     tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
@@ -467,7 +485,7 @@ async def measure_baselines(
     return Baselines(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
 
 
-async def _ceiling(recipe: Recipe, scorer: PlanScorer, pool: Pool) -> Accuracy | None:
+async def _ceiling(recipe: Recipe, scorer: Scorer, pool: Pool) -> Accuracy | None:
     if recipe.data.kind != "etudes":
         return None
     with lab_extra():
@@ -490,7 +508,7 @@ def _ask_alone(worker: str, task: Task) -> Workflow:
 
 
 async def _accuracy(
-    scorer: PlanScorer, pool: Pool, tasks: Sequence[Task], make_plan: Callable[[Task], Workflow]
+    scorer: Scorer, pool: Pool, tasks: Sequence[Task], make_plan: Callable[[Task], Workflow]
 ) -> Accuracy | None:
     scores = await asyncio.gather(
         *(scorer.score(plan.write(make_plan(task), pool), task, pool) for task in tasks)

@@ -175,16 +175,13 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     assert training is not None, "only learning from reward has exercises"
     if recipe.data.kind == "etudes":
         with lab_extra():
-            from podium_lab.etudes.training import etude_stages
-        stages = etude_stages(recipe)
+            from podium_lab.etudes.training import etude_exercises
+        drawn = etude_exercises(recipe, fits)
     else:
         rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
         tasks = [record.to_task() for record in load_problems(recipe).train]
         endless = draw_exercises(recipe, tasks, pool, rng)
-        stages = iter([(endless, recipe.batches * training.questions)])
-    drawn = (
-        exercise for stage, count in stages for exercise in islice(take_fitting(stage, fits), count)
-    )
+        drawn = islice(take_fitting(endless, fits), recipe.batches * training.questions)
     return [exercise._replace(number=number) for number, exercise in enumerate(drawn)]
 
 

@@ -52,7 +52,7 @@ from podium.train.exercises import (
 from podium.train.recipe import Recipe
 from podium.train.rollouts import ONLY_THE_ADAPTER, Policy, Rollouts
 from podium.train.schema import GrpoTable
-from podium.train.score import PlanScorer
+from podium.train.score import Scorer
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer, all_finite
 from podium.train.trainer_setup import (
@@ -195,7 +195,7 @@ class _GrpoRun(TrainerCallback):
             policy.model.save_pretrained = partial(policy.model.save_pretrained, **ONLY_THE_ADAPTER)
         return self._trainer
 
-    def load_baselines(self, scorer: PlanScorer, pool: Pool, *, resume: bool) -> None:
+    def load_baselines(self, scorer: Scorer, pool: Pool, *, resume: bool) -> None:
         """Measure the baselines of every step, or read them on resume."""
         if not is_main_process():
             return

@@ -39,7 +39,7 @@ from podium.train.exercises import Exercise, recipe_prompt
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
 from podium.train.schema import Scale
-from podium.train.score import PlanScorer, Score, combine_rounds
+from podium.train.score import Score, Scorer, combine_rounds
 from podium.train.trainer_setup import autocast, parameter_dtype
 from podium.workers.local import pretrained
 from podium.workers.local.captured import GROUPED_ATTENTION
@@ -103,7 +103,7 @@ class Rollouts:
     prompts did not fit.
     """
 
-    def __init__(self, recipe: Recipe, policy: Policy, scorer: PlanScorer) -> None:
+    def __init__(self, recipe: Recipe, policy: Policy, scorer: Scorer) -> None:
         assert recipe.grpo is not None
         self._grpo = grpo = recipe.grpo
         self._recursion = recipe.recursion
@@ -167,10 +167,7 @@ class Rollouts:
 
     def prompt_tokens(self, exercise: Exercise) -> list[int]:
         """Return everything that the policy reads before it writes."""
-        messages = [
-            {"role": message.role, "content": message.text}
-            for message in self._prompt.messages(exercise.context)
-        ]
+        messages = self._prompt.chat(exercise.context)
         return self._policy.encode(messages, self._prompt_prefix(exercise))
 
     def _prompt_prefix(self, exercise: Exercise) -> str:

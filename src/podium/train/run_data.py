@@ -262,8 +262,10 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
         images=run.images,
         response_options=run.response_options,
     )
-    messages = [{"role": item.role, "content": item.text} for item in prompt.messages(context)]
-    return {"prompt": messages, "reply": plan.write(planned[0], run.pool, order=prompt.order)}
+    return {
+        "prompt": prompt.chat(context),
+        "reply": plan.write(planned[0], run.pool, order=prompt.order),
+    }
 
 
 AT_ONCE: Final = 8

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from podium.conductors import plan
 from podium.core.conductor import Conductor, Plan, PlanningContext
@@ -184,23 +184,6 @@ class Score:
     def steps(self) -> tuple[StepRecord, ...]:
         """The executed steps of this plan, without earlier rounds."""
         return self.run.rounds[-1].steps if self.run is not None else ()
-
-
-class PlanScorer(Protocol):
-    """Scores plans, as `Scorer` does."""
-
-    async def score(
-        self,
-        text: str,
-        task: Task,
-        pool: Pool,
-        *,
-        rounds: tuple[Round, ...] = (),
-        ended: bool = True,
-        completion_tokens: int | None = None,
-        is_followed: bool = False,
-    ) -> Score:
-        """Score the text as a plan for the task over that pool."""
 
 
 class Scorer:

@@ -88,8 +88,7 @@ def _examples(
             if wanted is None
             else plan.write(wanted, context.pool, order=prompt.order)
         )
-        messages = [{"role": one.role, "content": one.text} for one in prompt.messages(context)]
-        yield TextExample(messages, reply)
+        yield TextExample(prompt.chat(context), reply)
 
 
 def draw_plan(templates: Sequence[Template], pool: Pool, rng: Random) -> Workflow:

@@ -108,8 +108,7 @@ class TrainingLog:
         )
         for sample in seen.samples:
             self._write(self._samples, {"step": step, **asdict(sample)})
-        line_text = _summary_line(seen) if isinstance(seen, StepDiagnostics) else str(seen)
-        self._print(f"step {step}/{self._steps_in_all} {seconds:.1f} s  {line_text}")
+        self._print(f"step {step}/{self._steps_in_all} {seconds:.1f} s  {seen}")
         self._summarise(step)
 
     def note(self, words: str) -> None:
@@ -199,25 +198,6 @@ class TrainingLog:
     def _write(self, file: IO[str], line: Mapping[str, Any]) -> None:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
-
-
-def _summary_line(seen: StepDiagnostics) -> str:
-    name, share = seen.largest_worker
-    entropy = (
-        f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
-        if seen.entropy_bits is not None
-        else "no worker was called"
-    )
-    rates = "".join(
-        f"  {name.replace('_', ' ')} {share:.2f}" for name, share in seen.acceptance_rates.items()
-    )
-    return (
-        f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
-        f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
-        f"spread {seen.groups_with_spread or 0.0:.2f}  "
-        f"{entropy}  "
-        f"tokens {seen.mean_tokens:.0f}{rates}"
-    )
 
 
 def _summary(output: Path) -> dict[str, float]:

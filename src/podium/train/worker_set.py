@@ -23,7 +23,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.train.exercises import pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.score import PlanScorer, Scorer
+from podium.train.score import Scorer
 from podium.workers import Endpoint, Http, connect
 from podium.workers.cached import CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE
@@ -169,8 +169,8 @@ def _pool_file_workers(recipe: Recipe, http: Http, settings: Settings) -> Iterat
 class Scorers(NamedTuple):
     """The scorer of the recipe's plans, and one without the recipe's switches, for baselines."""
 
-    recipe: PlanScorer
-    plain: PlanScorer
+    recipe: Scorer
+    plain: Scorer
 
 
 def make_scorers(
