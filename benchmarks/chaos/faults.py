@@ -23,7 +23,7 @@ from typing import Final
 from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import MARK
-from benchmarks.chaos.workload import DEEPER, connected, every_run, in_turns, repeatable
+from benchmarks.chaos.workload import DEEPER, connected, every_run, repeatable, run_concurrently
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
 from podium.conductors.plan import write
@@ -209,7 +209,7 @@ async def measure_faults(
             _opened(path) as reader,
         ):
             trial = FaultTrial(podium, reader, overlap=overlap)
-            await in_turns(
+            await run_concurrently(
                 runs, in_flight, lambda n: trial.perform(planned_run(n, seed, overlap=overlap))
             )
         async with _opened(path) as store:

@@ -1,8 +1,7 @@
-"""Run very many questions in one process: does anything grow?
+"""Ask the server's application very many questions in this process: does anything grow?
 
-Of twenty runs, twelve use the library and six the server's application, both over a
-`BufferedRunStore` and SQLite; one uses the journal alone, and one calls a worker by name. Half of
-them stream. Workers are scripted, and old runs are deleted on the way.
+One in twenty calls a worker by name, half of the others are one step and half are three; half of
+all stream. The worker is scripted, the store is SQLite, and old runs are deleted on the way.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -26,18 +24,11 @@ from fastapi import FastAPI
 
 from benchmarks.asgi import post
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import in_turns
+from benchmarks.chaos.workload import run_concurrently
 from benchmarks.timing import settled_heap
-from podium.client.client import AsyncPodium
-from podium.conductors import FixedConductor
-from podium.conductors.plan import read_workflow
-from podium.config import Settings, discover_settings
-from podium.core.request import Price
-from podium.core.run import Tier, timestamp
-from podium.server.records.buffered_store import BufferedRunStore
+from podium.config import discover_settings
+from podium.core.run import timestamp
 from podium.server.startup import create_application
-from podium.store import open_store
-from podium.workers.scripted import ScriptedWorker
 
 MIB: Final = 1024**2
 SLOPE_RUNS: Final = 10_000
@@ -146,79 +137,30 @@ WORKFLOW: Final = {
 
 
 async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
-    """Run `runs` questions, with a reading after each slice of them."""
-    started = time.perf_counter()
+    """Run `runs` questions; after each slice of them, delete its runs and take a reading."""
+    started, seconds, lost, gauges = time.perf_counter(), 0.0, 0, list[Gauge]()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
         (directory / "podium.toml").write_text(CONFIGURATION, "utf-8")
         (directory / "workflow.json").write_text(json.dumps(WORKFLOW), "utf-8")
-        settings = await discover_settings(os.environ, config=directory / "podium.toml")
-        async with AsyncExitStack() as stack:
-            soak = await Soak.opened(settings, directory, stack)
-            with settled_heap():
-                gauges = [await soak.slice(max(1, runs // slices)) for _ in range(slices)]
-    return _row(soak, gauges, time.perf_counter() - started)
 
+        async def ask(number: int) -> None:
+            nonlocal lost
+            model = "solo" if number % 20 == 0 else ("podium-mini", "podium-ultra")[number // 2 % 2]
+            lost += await answered(app, model, stream=number % 2 == 1) != ANSWER
 
-class Soak:
-    """The library, its journal alone and the application, open in this process."""
-
-    def __init__(self, library: AsyncPodium, journal_only: AsyncPodium, app: FastAPI) -> None:
-        self._library = library
-        self._journal_only = journal_only
-        self._app = app
-        self.done = 0
-        self.lost = 0
-        self.seconds = 0.0
-
-    @classmethod
-    async def opened(cls, settings: Settings, directory: Path, stack: AsyncExitStack) -> Soak:
-        """Open everything for as long as the stack is open."""
-
-        async def find() -> Settings:
-            return settings
-
-        app = create_application(find)
-        await stack.enter_async_context(app.router.lifespan_context(app))
-        buffered = BufferedRunStore(await open_store(directory / "library.db"))
-        stack.push_async_callback(buffered.close)
-        conductor = FixedConductor(read_workflow(WORKFLOW, settings.pool))
-        library, journal_only = [
-            await stack.enter_async_context(AsyncPodium([_worker()], conductor, store=store))
-            for store in (buffered, directory / "journal.db")
-        ]
-        return cls(library, journal_only, app)
-
-    async def slice(self, runs: int) -> Gauge:
-        """Run `runs` more questions, delete them, and read the gauge."""
-        began = time.perf_counter()
-        await in_turns(runs, IN_FLIGHT, self._one)
-        self.seconds += time.perf_counter() - began
-        self.done += runs
-        stores = (
-            (await self._library.open()).store,
-            (await self._journal_only.open()).store,
-            self._app.state.holder().store,
+        app = create_application(
+            lambda: discover_settings(os.environ, config=directory / "podium.toml")
         )
-        for store in stores:
-            await store.delete_before(timestamp())
-        return read_gauge(self.done)
-
-    async def _one(self, number: int) -> None:
-        turn, streams = number % 20, number % 2 == 1
-        tier: Tier = "mini" if number % 4 < 2 else "ultra"
-        if turn == 0:
-            answer = await answered(self._app, "solo", stream=number % 40 == 0)
-        elif turn > 13:
-            answer = await answered(self._app, f"podium-{tier}", stream=streams)
-        else:
-            podium = self._journal_only if turn == 1 else self._library
-            answer = (await podium.ask("What holds?", tier=tier, stream=streams)).answer or ""
-        self.lost += answer != ANSWER
-
-
-def _worker() -> ScriptedWorker:
-    return ScriptedWorker("solo", ANSWER, price=Price(input=1, output=2), keep_requests=0)
+        async with app.router.lifespan_context(app):
+            with settled_heap():
+                for _ in range(slices):
+                    began = time.perf_counter()
+                    await run_concurrently(runs // slices, IN_FLIGHT, ask)
+                    seconds += time.perf_counter() - began
+                    await app.state.holder().store.delete_before(timestamp())
+                    gauges.append(read_gauge((len(gauges) + 1) * (runs // slices)))
+    return _row(gauges, lost, seconds, time.perf_counter() - started)
 
 
 _HEADERS: Final = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"))
@@ -236,17 +178,17 @@ async def answered(app: FastAPI, model: str, *, stream: bool) -> str:
     return "".join(delta.get("content") or "" for delta in deltas)
 
 
-def _row(soak: Soak, gauges: list[Gauge], seconds: float) -> ChaosRow:
+def _row(gauges: list[Gauge], lost: int, busy_seconds: float, seconds: float) -> ChaosRow:
     warm = gauges[round(len(gauges) * WARM_SHARE) :]
     first, last = warm[0], warm[-1]
-    rate = soak.done / soak.seconds
+    rate = last.runs / busy_seconds
     memory = slope(warm, "bytes") / MIB
     in_all = memory * (last.runs - first.runs) / SLOPE_RUNS
     return ChaosRow(
         name="soak",
-        runs=soak.done,
-        lost=soak.lost,
-        answered_share=1 - soak.lost / soak.done,
+        runs=last.runs,
+        lost=lost,
+        answered_share=1 - lost / last.runs,
         seconds=seconds,
         note=(
             f"{rate:,.0f} runs/s; memory {first.bytes / MIB:.1f} to {last.bytes / MIB:.1f} MiB, "

@@ -23,17 +23,19 @@ PRICE: Final = Price(input=1.0, output=4.0)
 """The price of a call of the upstream."""
 
 
-async def in_turns(count: int, in_flight: int, perform: Callable[[int], Awaitable[None]]) -> None:
+async def run_concurrently(
+    count: int, in_flight: int, perform: Callable[[int], Awaitable[None]]
+) -> None:
     """Run `perform` for `count` numbers, `in_flight` at a time."""
     numbers = iter(range(count))
 
-    async def go_on() -> None:
+    async def work() -> None:
         for number in numbers:
             await perform(number)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(in_flight, count)):
-            group.create_task(go_on())
+            group.create_task(work())
 
 
 async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
