@@ -1,8 +1,6 @@
 """Measure `podium serve` beside the LiteLLM proxy and Portkey's gateway, over one upstream.
 
-Each is one process.
-
-Contestants alternate in several rounds, so that a disturbance hits all of them.
+Each is one process. Contestants alternate in several rounds, so that a disturbance hits all.
 """
 
 from __future__ import annotations
@@ -32,20 +30,11 @@ from benchmarks.report import AT_LEAST, AT_MOST, UNDER, Figures, machine
 from benchmarks.upstream import MODEL
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(NamedTuple):
     """One turn of a contestant: requests a second, and CPU milliseconds a request."""
 
     per_second: float
     cpu_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """One start of a server: seconds until it was ready, and its CPU seconds."""
-
-    seconds: float
-    cpu_seconds: float
 
 
 BARS: Final = {
@@ -61,9 +50,8 @@ BARS: Final = {
 def server_figures(
     costs: Mapping[str, Sequence[Costs]],
     first_tokens: Mapping[str, Sequence[float]],
-    starts: Sequence[Start],
+    starts: Sequence[float],
     *,
-    litellm_start: Start | None,
     load_average: float,
 ) -> Figures:
     """Take the fastest turn for rates, and medians for CPU time, first tokens and starts.
@@ -81,12 +69,10 @@ def server_figures(
         "gateway_cpu_ms": cpu["podium"],
         "one_step_cpu_ms": cpu["one_step"],
         "ttft_overhead_ms": round(max(ttft["podium"], ttft["one_step"]) - ttft["upstream"], 2),
-        "cold_start_s": round(median(start.seconds for start in starts), 3),
+        "cold_start_s": round(median(starts), 3),
         "requests_per_second": {name: round(rate, 1) for name, rate in rates.items()},
         "cpu_ms": cpu,
         "ttft_ms": {name: round(ms, 2) for name, ms in ttft.items()},
-        "start_cpu_s": round(median(start.cpu_seconds for start in starts), 3),
-        "litellm_start_s": None if litellm_start is None else round(litellm_start.seconds, 3),
         "rounds": len(costs["podium"]),
         "litellm": LITELLM.version,
         "portkey": PORTKEY.version,
@@ -219,10 +205,9 @@ async def measure_server(
         home, starts = directory / "podium", []
         for _ in range(extent.starts):
             async with podium_server(upstream, home) as server:
-                starts.append(_start_of(server))
+                starts.append(server.seconds)
         ours = await stack.enter_async_context(podium_server(upstream, home))
-        starts.append(_start_of(ours))
-        their_start = None
+        starts.append(ours.seconds)
         contestants = {
             "podium": ServerContestant(ours, Call(ours.port, MODEL)),
             "one_step": ServerContestant(ours, Call(ours.port, TIER)),
@@ -232,7 +217,6 @@ async def measure_server(
             models = {"model_list": [litellm_model(MODEL, upstream)]}
             proxy = litellm_process(litellm, models, directory / "litellm")
             theirs = await stack.enter_async_context(proxy)
-            their_start = _start_of(theirs)
             contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
         if portkey is not None:
             on_progress("starting Portkey's gateway …")
@@ -250,13 +234,8 @@ async def measure_server(
         costs,
         waits,
         starts[1:],  # the first may have had everything to compile
-        litellm_start=their_start,
         load_average=load_before,
     )
-
-
-def _start_of(server: Started) -> Start:
-    return Start(server.seconds, server.cpu_seconds)
 
 
 async def _take_turns(
