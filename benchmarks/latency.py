@@ -305,9 +305,9 @@ async def measure_gateways(
     return {
         "whole": _medians(whole),
         "first token": _medians(first),
-        "added": _medians(_added(first)),
+        "added": _medians(_added_seconds(first)),
         "at once": _medians(many),
-        "at once, added": _medians(_added(many)),
+        "at once, added": _medians(_added_seconds(many)),
     }
 
 
@@ -315,7 +315,7 @@ def _medians(found: dict[str, list[float]]) -> dict[str, float]:
     return {name: round(median(seconds), 4) for name, seconds in found.items()}
 
 
-def _added(found: dict[str, list[float]]) -> dict[str, list[float]]:
+def _added_seconds(found: dict[str, list[float]]) -> dict[str, list[float]]:
     return {
         name: list(map(float.__sub__, seconds, found["direct"]))
         for name, seconds in found.items()

@@ -82,7 +82,7 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(clock.value)
 
 
-def inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """Return our environment without a proxy for this machine."""
     settings = {key: value for key, value in os.environ.items() if key != LEFT_OUT}
     return {**settings, "NO_PROXY": "127.0.0.1"}
@@ -133,7 +133,7 @@ async def server_process(
             stdout=output,
             stderr=output,
             cwd=directory,
-            env={**inherited(), **environment},
+            env={**inherited_environment(), **environment},
         )
     try:
         try:

@@ -169,7 +169,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(group: ServerGroup, upstream: int, directory: Path) -> AsyncIterator[Running]:
+async def run_servers(group: ServerGroup, upstream: int, directory: Path) -> AsyncIterator[Running]:
     """Start the servers of the group over that upstream, and stop them."""
     store = 'path = "runs.db"' if group.url is None else f"url = {json.dumps(group.url)}"
     text = CONFIGURATION.format(store=store, in_flight=MAX_IN_FLIGHT)
@@ -231,7 +231,7 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> dict[str,
     loop = asyncio.get_running_loop()
     async with await loop.create_server(upstream.connect, "127.0.0.1", 0, backlog=4096) as server:
         port = server.sockets[0].getsockname()[1]
-        async with running(ServerGroup("one process"), port, directory) as servers:
+        async with run_servers(ServerGroup("one process"), port, directory) as servers:
 
             async def ask() -> None:
                 call = Call(servers.servers[0].port, load.model)
@@ -317,7 +317,7 @@ async def _row(
     """Return requests a second and CPU milliseconds for each, and what one made Postgres do."""
     url = group.url
     before = None if url is None else await database.read_counters(url)
-    async with running(group, upstream, home) as servers:
+    async with run_servers(group, upstream, home) as servers:
         first = await servers.run_load(load, extent.first_seconds)
         await once_idle(servers)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)

@@ -80,13 +80,13 @@ def _sentences(document: Document) -> Iterator[str]:
     )
 
 
-def updated(page: str, results: Path) -> str:
+def update_page(page: str, results: Path) -> str:
     """Return the page with the figures of that file between its marks."""
     parts = dict.fromkeys(("measured", "derived"), NONE_YET)
     if results.is_file():
         document = json.loads(results.read_text("utf-8"))
         parts["measured"] = as_text(document)
-        parts["derived"] = "\n".join(_derived(document))
+        parts["derived"] = "\n".join(_derive(document))
     return replace_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
 
 
@@ -99,7 +99,7 @@ def _markdown(
     yield from map(markdown_row, rows)
 
 
-def _derived(document: Document) -> Iterator[str]:
+def _derive(document: Document) -> Iterator[str]:
     rows = [row for row in document["rows"] if row["group"] == ONE_REPLICA]
     if not rows:
         yield "Without Postgres, several machines were not measured."
@@ -114,7 +114,7 @@ def _derived(document: Document) -> Iterator[str]:
             carried = document["commits_per_second"] / commits
             yield (
                 f"- {row['load'].capitalize()}: one Postgres like this takes the commits of "
-                f"{_rounded(carried)} a second, which is what {_rounded(carried / _rate(row))} "
+                f"{_round(carried)} a second, which is what {_round(carried / _rate(row))} "
                 f"processes carry."
             )
 
@@ -127,13 +127,13 @@ def _sizes(row: Document, memory: Document) -> Iterator[Sequence[str]]:
     yield f"{load}: connections at most", *(f"{n * CONNECTIONS:,}" for n in processes)
     per_run = memory["per_run_bytes"] * ANSWER_SECONDS
     sizes = (n * memory["idle_bytes"] + r * per_run for n, r in zip(processes, RATES, strict=True))
-    yield f"{load}: MiB of memory", *(_rounded(size / 2**20) for size in sizes)
+    yield f"{load}: MiB of memory", *(_round(size / 2**20) for size in sizes)
     if row["steps"]:
-        yield f"{load}: rows written", *(_rounded(rate * base["rows"]) for rate in RATES)
+        yield f"{load}: rows written", *(_round(rate * base["rows"]) for rate in RATES)
         wal = (rate * base["wal_bytes"] / 2**20 for rate in RATES)
-        yield f"{load}: MiB of WAL", *map(_rounded, wal)
+        yield f"{load}: MiB of WAL", *map(_round, wal)
         busy = (rate * base["cpu_ms"] / 1000 for rate in RATES)
-        yield f"{load}: cores of Postgres", *map(_rounded, busy)
+        yield f"{load}: cores of Postgres", *map(_round, busy)
 
 
 def _checks(rows: Sequence[Document]) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _rate(row: Document) -> float:
     return 1000 / float(row["cpu_ms"])
 
 
-def _rounded(value: float) -> str:
+def _round(value: float) -> str:
     """Round to two significant digits."""
     if value < 10:
         return f"{value:.1f}"
@@ -168,4 +168,4 @@ def _rounded(value: float) -> str:
 
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:3])
-    target.write_text(updated(target.read_text("utf-8"), source), "utf-8")
+    target.write_text(update_page(target.read_text("utf-8"), source), "utf-8")

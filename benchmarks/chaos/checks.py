@@ -100,7 +100,7 @@ class Journal:
         for step in done:
             self._asked.setdefault(step, asked.get(step, 0))
 
-    def repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
+    def find_repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
         """Return the steps that were called again after they were recorded."""
         return [step for step, count in self._asked.items() if asked.get(step, 0) > count]
 

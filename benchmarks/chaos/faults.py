@@ -23,7 +23,7 @@ from typing import Final
 from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import MARK
-from benchmarks.chaos.workload import DEEPER, connected, every_run, repeatable, run_concurrently
+from benchmarks.chaos.workload import DEEPER, connect_steps, every_run, repeatable, run_concurrently
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
 from podium.conductors.plan import write
@@ -180,7 +180,7 @@ def write_plan(request: Request, seed: int) -> str:
     if ALONE in mark:
         workers[-1] = LONE
     shape = chance.choice(("chain", "join", "all", "some"))
-    text = write(connected(workers, f"{mark} part", shape, chance), POOL, order="step-by-step")
+    text = write(connect_steps(workers, f"{mark} part", shape, chance), POOL, order="step-by-step")
     if chance.random() < SHARE_INVALID:
         last = list(_WORKER.finditer(text))[-1]
         text = text[: last.start()] + chance.choice(TAILS) + text[last.end() :]
@@ -206,13 +206,13 @@ async def measure_faults(
         path = Path(directory) / "runs.db"
         async with (
             AsyncPodium([*recorded.values(), deeper], conductor, retry=RETRY, store=path) as podium,
-            _opened(path) as reader,
+            _open_reader(path) as reader,
         ):
             trial = FaultTrial(podium, reader, overlap=overlap)
             await run_concurrently(
                 runs, in_flight, lambda n: trial.perform(planned_run(n, seed, overlap=overlap))
             )
-        async with _opened(path) as store:
+        async with _open_reader(path) as store:
             kept = {summary.id async for summary in every_run(store)}
         trial.lost += len(trial.ids - kept)
     injected = sum((worker.injected for worker in workers.values()), Counter[str]())
@@ -220,7 +220,7 @@ async def measure_faults(
 
 
 @asynccontextmanager
-async def _opened(path: Path) -> AsyncIterator[RunStore]:
+async def _open_reader(path: Path) -> AsyncIterator[RunStore]:
     store = await open_store(path)
     try:
         yield store
@@ -334,7 +334,7 @@ class FaultTrial:
         self, run: Run, calls: list[Billed], planned: PlannedRun, events: list[Event]
     ) -> None:
         is_cancelled = planned.cancel_after is not None and run.status == "interrupted"
-        streamed = _streamed(events, run) if planned.streams else None
+        streamed = _streamed_text(events, run) if planned.streams else None
         self.statuses[run.status] += 1
         self.calls += len(calls)
         self.hidden += sum(call.cost_usd is None for call in calls)
@@ -388,7 +388,7 @@ class FaultTrial:
         )
 
 
-def _streamed(events: list[Event], run: Run) -> str:
+def _streamed_text(events: list[Event], run: Run) -> str:
     """Return the streamed text of the round that answers the run."""
     finals = [round_.index for round_ in run.rounds if round_.final is not None]
     deltas = [event for event in events if isinstance(event, StepDelta) and not event.thinking]

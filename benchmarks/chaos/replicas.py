@@ -119,7 +119,7 @@ class CappedKey:
     token: str
     cap_usd: float
 
-    def asked(self, mark: str) -> bool:
+    def has_asked(self, mark: str) -> bool:
         return mark.startswith(f"chaos-{self.name}-")
 
 
@@ -211,7 +211,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
             load.is_over = True
         await _until_none_runs(store)
         kept = await runs_by_mark(store)
-        charged = {key.key_id: await _charged(store, key) for key in keys}
+        charged = {key.key_id: await _charged_usd(store, key) for key in keys}
         asked = await read_counts(port)
     judge = Judge(load.ended, kept, asked, kills, charged)
     return judge.row(keys, time.perf_counter() - started)
@@ -232,7 +232,7 @@ async def _create_key(store: RunStore, name: str, cap: float) -> CappedKey:
     return CappedKey(name, made.key.id, made.token, cap)
 
 
-async def _charged(store: RunStore, key: CappedKey) -> float:
+async def _charged_usd(store: RunStore, key: CappedKey) -> float:
     used = await store.keys.usage(key_id=key.key_id)
     return sum(item.cost_usd for item in used)
 
@@ -325,7 +325,7 @@ class Judge:
     def asked_again(self) -> int:
         """Count questions with a step called again although it was recorded or never in flight at a
         kill."""
-        again = {step.mark for step in self.kills.journal.repeated(self.asked.steps)}
+        again = {step.mark for step in self.kills.journal.find_repeated(self.asked.steps)}
         for mark, runs in self.kept.items():
             recorded = sum(len(list(run.calls)) for run in runs)
             in_flight = sum(n for step, n in self.asked.cut_off.items() if step.mark == mark)
@@ -339,7 +339,7 @@ class Judge:
         Unrecorded calls are unsettled as far as kills can have hidden them: a killed server has
         called each step of a question at most once without recording it.
         """
-        marks = {step.mark for step in self.asked.steps if key.asked(step.mark)}
+        marks = {step.mark for step in self.asked.steps if key.has_asked(step.mark)}
         spent = unsettled = 0.0
         for mark in marks:
             cost, asked = cost_of(mark), self.asked.calls(mark) * cost_of(mark)
@@ -352,7 +352,9 @@ class Judge:
 
     def is_mischarged(self, key: CappedKey) -> bool:
         """True if the key was not charged the cost of its runs, each of them once."""
-        runs = [run for mark, of_mark in self.kept.items() if key.asked(mark) for run in of_mark]
+        runs = [
+            run for mark, of_mark in self.kept.items() if key.has_asked(mark) for run in of_mark
+        ]
         cost = sum(run.cost_usd or 0.0 for run in runs)
         return abs(cost - self.charged[key.key_id]) > EXACT_USD * max(1, len(runs))
 

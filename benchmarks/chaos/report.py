@@ -92,7 +92,7 @@ def summarize(
     }
 
 
-def updated(page: str, results: Path) -> str:
+def update_page(page: str, results: Path) -> str:
     """Return the page with the results of that file between its marks."""
     is_there = results.is_file()
     text = figures_text(json.loads(results.read_text("utf-8"))) if is_there else NONE_YET
@@ -129,4 +129,4 @@ def _markdown(row: ChaosRow) -> str:
 
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:3])
-    target.write_text(updated(target.read_text("utf-8"), source), "utf-8")
+    target.write_text(update_page(target.read_text("utf-8"), source), "utf-8")

@@ -81,7 +81,7 @@ def slope(gauges: Sequence[Gauge], name: str) -> float:
     return SLOPE_RUNS * median(slopes) if slopes else 0.0
 
 
-def growing(gauges: Sequence[Gauge]) -> tuple[str, ...]:
+def find_growth(gauges: Sequence[Gauge]) -> tuple[str, ...]:
     """Name what grows from the first reading to the last."""
     if len(gauges) < 3:
         return ()
@@ -147,7 +147,7 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
         async def ask(number: int) -> None:
             nonlocal lost
             model = "solo" if number % 20 == 0 else ("podium-mini", "podium-ultra")[number // 2 % 2]
-            lost += await answered(app, model, stream=number % 2 == 1) != ANSWER
+            lost += await ask_app(app, model, stream=number % 2 == 1) != ANSWER
 
         app = create_application(
             lambda: discover_settings(os.environ, config=directory / "podium.toml")
@@ -166,7 +166,7 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
 _HEADERS: Final = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"))
 
 
-async def answered(app: FastAPI, model: str, *, stream: bool) -> str:
+async def ask_app(app: FastAPI, model: str, *, stream: bool) -> str:
     """Return the application's answer to a plain question, without a network."""
     document = {"model": model, "messages": [{"role": "user", "content": "What holds?"}]}
     body = json.dumps({**document, "stream": stream}).encode()
@@ -195,7 +195,7 @@ def _row(gauges: list[Gauge], lost: int, busy_seconds: float, seconds: float) ->
             f"{memory:+.2f} MiB in {SLOPE_RUNS:,} runs, {in_all:+.2f} MiB in all "
             f"(less than {MIN_GROWTH_BYTES // MIB} is no growth)"
         ),
-        broken=growing(warm),
+        broken=find_growth(warm),
         figures={
             "runs_per_second": round(rate, 1),
             "mib_warm": round(first.bytes / MIB, 2),

@@ -71,7 +71,7 @@ def cost_of(mark: str) -> float:
     return (read * PRICE.input + written * PRICE.output) / 1_000_000
 
 
-def connected(workers: list[str], subtask: str, shape: str, chance: random.Random) -> Workflow:
+def connect_steps(workers: list[str], subtask: str, shape: str, chance: random.Random) -> Workflow:
     """Return a workflow of these workers; the shape decides which earlier steps each one reads."""
 
     def access(index: int) -> Access:

@@ -264,14 +264,14 @@ async def serve(store: RunStore) -> AsyncIterator[Side]:
     helper = ScriptedWorker("helper", reply_to)
     steps = (Step("helper", "Think."), Step("helper", "Doubt."), Step("solver", "Say.", (0, 1)))
 
-    async def opening(stack: AsyncExitStack) -> Service:
+    async def open_app_service(stack: AsyncExitStack) -> Service:
         buffered = BufferedRunStore(store)
         stack.push_async_callback(buffered.close)
         podium = AsyncPodium([worker, helper], FixedConductor(Workflow(steps)), store=buffered)
         stack.push_async_callback(podium.close)
         return await open_service(podium, buffered, AccessPolicy(), ServerSettings())
 
-    app = create_app(opening, DIALECTS)
+    app = create_app(open_app_service, DIALECTS)
     async with app.router.lifespan_context(app):
         yield Side(app, worker, helper)
 

@@ -78,7 +78,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(value[key])
 
 
-def damaged(body: Body, others: Sequence[Body], chance: Random) -> Body:
+def damage(body: Body, others: Sequence[Body], chance: Random) -> Body:
     """Apply one to three mutations to the body, half of which pass the first checks."""
     body = deepcopy(body)
     for _ in range(1 + int(chance.random() ** 2 * 3)):
@@ -136,7 +136,7 @@ def sent(body: Body, token: str, chance: Random) -> Sent:
     text = json.dumps(body, ensure_ascii=chance.random() < 0.8)
     whole = text.encode("utf-8", "surrogatepass")
     if chance.random() < 0.2:
-        whole = _miswritten(text if text.isascii() else json.dumps(body), chance)
+        whole = _misencode(text if text.isascii() else json.dumps(body), chance)
     whole = whole[:MAX_BYTES]
     headers = [
         (b"content-type", b"application/json"),
@@ -154,7 +154,7 @@ def sent(body: Body, token: str, chance: Random) -> Sent:
     return Sent((whole,), tuple(headers))
 
 
-def _miswritten(text: str, chance: Random) -> bytes:
+def _misencode(text: str, chance: Random) -> bytes:
     """Return the text of a body with an encoding error."""
     whole = bytearray(text.encode())
     match chance.randrange(8):

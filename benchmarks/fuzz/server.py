@@ -24,7 +24,7 @@ from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, InvalidResponse, post
 from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.requests import BODIES, Body, Sent, damaged, depth_of, sent
+from benchmarks.fuzz.requests import BODIES, Body, Sent, damage, depth_of, sent
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
@@ -181,7 +181,7 @@ class BodyCampaign:
             if len(self.findings) >= MAX_FINDINGS:
                 return
             known = self.corpus if self.corpus and chance.random() < 0.5 else bodies
-            body = damaged(known[int(chance.random() * len(known))], others, chance)
+            body = damage(known[int(chance.random() * len(known))], others, chance)
             request = sent(body, self.token, chance)
             if broken := await self._send(body, request):
                 self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
@@ -214,7 +214,7 @@ class BodyCampaign:
 _PLAIN: Final = {"array": [], "string": "x", "boolean": True, "null": None}
 
 
-def _fitting(schema: Any, depth: int = 0) -> Any:
+def _fitting_value(schema: Any, depth: int = 0) -> Any:
     """Return a value that fits a plain schema."""
     if not isinstance(schema, Mapping) or depth > 5:
         return 0
@@ -223,7 +223,7 @@ def _fitting(schema: Any, depth: int = 0) -> Any:
     kind, properties = schema.get("type"), schema.get("properties")
     if kind == "object":
         inner = properties if isinstance(properties, Mapping) else {}
-        return {name: _fitting(subschema, depth + 1) for name, subschema in inner.items()}
+        return {name: _fitting_value(subschema, depth + 1) for name, subschema in inner.items()}
     return _PLAIN.get(kind, 0) if isinstance(kind, str) else 0
 
 
@@ -231,10 +231,10 @@ def _reply(request: Request) -> Reply | str:
     if request.tools and request.tool_choice not in ("", "auto", "none"):
         named = [tool for tool in request.tools if tool.name == request.tool_choice]
         tool = (named or request.tools)[0]
-        arguments = json.dumps(_fitting(tool.parameters))
+        arguments = json.dumps(_fitting_value(tool.parameters))
         return Reply("", finish="tool", tool_calls=(ToolCall("call_1", tool.name, arguments),))
     if request.schema is not None:
-        return json.dumps(_fitting(request.schema))
+        return json.dumps(_fitting_value(request.schema))
     return "so it is"
 
 
@@ -259,7 +259,7 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
     """Run the application with a key for it."""
     made = make_key("a fuzzer", Rules())
 
-    async def opening(stack: AsyncExitStack) -> Service:
+    async def open_app_service(stack: AsyncExitStack) -> Service:
         store = await SqlRunStore.open(directory / "podium.db")
         buffered = BufferedRunStore(store)
         stack.push_async_callback(buffered.close)
@@ -279,7 +279,7 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
         stack.push_async_callback(podium.close)
         return await open_service(podium, buffered, access, ServerSettings(drain_seconds=1.0))
 
-    app = create_app(opening, DIALECTS)
+    app = create_app(open_app_service, DIALECTS)
     async with app.router.lifespan_context(app):
         yield app, made.token
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.asgi import HttpResponse, InvalidResponse
 from benchmarks.fuzz import fuzz_bodies, fuzz_histories, histories
-from benchmarks.fuzz.requests import BODIES, MAX_BYTES, Sent, damaged, sent
+from benchmarks.fuzz.requests import BODIES, MAX_BYTES, Sent, damage, sent
 from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
 from podium.server.answers import tiers
 from podium.server.answers.conversation import Fingerprint
@@ -102,7 +102,7 @@ def test_requests_are_repeatable_and_bounded() -> None:
         chance = Random(seed)
         bodies = BODIES[CHAT]
         return [
-            sent(damaged(chance.choice(bodies), bodies, chance), "pk", chance) for _ in range(300)
+            sent(damage(chance.choice(bodies), bodies, chance), "pk", chance) for _ in range(300)
         ]
 
     assert some(1) == some(1)

@@ -83,7 +83,7 @@ def test_a_narrowed_choice_names_its_workers() -> None:
 
 def test_a_worker_with_another_model_is_another_worker() -> None:
     pool = pool_of(ann="a-1", bob="b-2")
-    assert TRAINED.shared(pool) == ("ann",)
+    assert TRAINED.shared_workers(pool) == ("ann",)
     assert TRAINED.narrowed_to(pool).endswith("it chooses among ann")
     with pytest.raises(ConfigError, match="this pool has none of them .*ann .then a-1, now a-2"):
         TRAINED.narrowed_to(pool_of(ann="a-2"))
@@ -92,7 +92,7 @@ def test_a_worker_with_another_model_is_another_worker() -> None:
 def test_where_models_are_not_known_names_alone_count() -> None:
     unknown = Description(workers=("ann", "bob"), base="tiny", width=4)
     unknown.check(pool_of(ann="any", bob=""))
-    assert unknown.shared(pool_of(ann="any")) == ("ann",)
+    assert unknown.shared_workers(pool_of(ann="any")) == ("ann",)
 
 
 def written(directory: Path, text: str) -> Path:

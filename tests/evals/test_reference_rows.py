@@ -61,24 +61,24 @@ def test_compute_is_matched_by_the_cheapest_that_spends_no_less() -> None:
     ]
     references = find_references(best_of)
     strategy = row("conductor", [True, True], worker_tokens=290, orchestration_tokens=10)
-    matched = references.matched(strategy)
+    matched = references.match_compute(strategy)
     assert matched is not None
     assert (matched.row.strategy, matched.unit) == ("best-of-4", "tokens")
     assert matched.times == pytest.approx(4 / 3)
     document = references.document(strategy)["compute_matched"]
     assert (document["strategy"], document["value"]) == ("best-of-4", 0.5)
-    spender = references.matched(row("moa", [True, True], worker_tokens=9_000))
+    spender = references.match_compute(row("moa", [True, True], worker_tokens=9_000))
     assert spender is not None
     assert spender.row.strategy == "best-of-8"
     assert spender.times < 1
-    assert references.matched(best_of[0]) is None
+    assert references.match_compute(best_of[0]) is None
 
 
 def test_compute_is_money_where_everything_has_a_price_and_unknown_where_nothing_is() -> None:
     paid = [row(f"best-of-{n}", [True], cost_usd=n / 10) for n in (1, 2)]
-    matched = find_references(paid).matched(row("conductor", [True], cost_usd=0.15))
+    matched = find_references(paid).match_compute(row("conductor", [True], cost_usd=0.15))
     assert matched is not None
     assert (matched.row.strategy, matched.unit) == ("best-of-2", "USD")
     vague = row("conductor", [True], worker_tokens=None)
-    assert find_references(paid).matched(vague) is None
+    assert find_references(paid).match_compute(vague) is None
     assert "compute_matched" not in find_references([ANN]).document(vague)

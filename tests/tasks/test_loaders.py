@@ -19,7 +19,7 @@ import pytest
 from podium.core.errors import ConfigError
 from podium.tasks import readers as hub
 from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark
-from podium.tasks.readers import boxed
+from podium.tasks.readers import extract_boxed
 from podium.tasks.records import TaskRecord
 
 LEVELS = {f"level {level}" for level in range(1, 6)}
@@ -344,7 +344,7 @@ def test_rows_that_cannot_be_graded_are_left_out_and_named(data: Path, tmp_path:
     ],
 )
 def test_the_last_box_is_the_result(solution: str, result: str) -> None:
-    assert boxed(solution) == result
+    assert extract_boxed(solution) == result
 
 
 def test_a_file_of_another_benchmark_is_an_error_that_names_the_line(data: Path) -> None:

@@ -151,9 +151,9 @@ def test_conductor_models_are_ranked_without_ties_and_among_the_defaults() -> No
 
 
 def test_a_model_that_is_not_listed_is_assumed_to_do_what_all_of_its_provider_do() -> None:
-    assert "sampling" not in CATALOGUE.assumed("anthropic")
-    assert "sampling" in CATALOGUE.assumed("ollama")
-    assert CATALOGUE.assumed("nobody") == frozenset()
+    assert "sampling" not in CATALOGUE.assumed_capabilities("anthropic")
+    assert "sampling" in CATALOGUE.assumed_capabilities("ollama")
+    assert CATALOGUE.assumed_capabilities("nobody") == frozenset()
 
 
 def test_the_catalogue_is_read_once() -> None:

@@ -222,7 +222,7 @@ def _joining_skill(rng: Random, skeleton: Skeleton, last: Skill | None) -> Skill
     fitting = _beginnings(demand, len(skeleton.branches))
     if not fitting:
         return None
-    return rng.choice(fitting[_weighted(rng, tuple(fitting), "join")]).skill
+    return rng.choice(fitting[_draw_family(rng, tuple(fitting), "join")]).skill
 
 
 class _Attempt:
@@ -268,7 +268,7 @@ class _Attempt:
                 role, fitting = "step", _followers(before.answer, before.skill.family, wanted)
             if not fitting:
                 return None
-            use = self._rng.choice(fitting[_weighted(self._rng, tuple(fitting), role)])
+            use = self._rng.choice(fitting[_draw_family(self._rng, tuple(fitting), role)])
             if not self._perform(use, before):
                 return None
             found = self._operations[-1]
@@ -327,7 +327,7 @@ class _Attempt:
         return key is None or split_of(key) == self._split
 
 
-def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
+def _draw_family(rng: Random, families: tuple[Family, ...], role: str) -> Family:
     weights = WEIGHTS[role]
     point = rng.random() * sum([weights[family] for family in families])
     for family in families:

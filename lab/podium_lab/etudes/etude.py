@@ -97,7 +97,7 @@ def order(rng: Random, split: Split, operation: Operation) -> str:
     return f"{rng.choice(wording()['orders'][split][phrase.mood])} {text}"
 
 
-def listed(items: list[str], *, conjunction: bool) -> str:
+def join_items(items: list[str], *, conjunction: bool) -> str:
     """Join items; two of them always have the conjunction between them."""
     if conjunction or len(items) == 2:
         return f"{', '.join(items[:-1])} and {items[-1]}"
@@ -132,7 +132,7 @@ def _items(rng: Random, split: Split, operation: Operation, *, pronouns: bool) -
         value.text if source is None else _refer(rng, split, (value,))
         for value, source in zip(arguments, operation.sources, strict=True)
     ]
-    return listed(texts, conjunction=rng.random() < 0.3)
+    return join_items(texts, conjunction=rng.random() < 0.3)
 
 
 def _refer(
@@ -219,7 +219,7 @@ def ask(rng: Random, split: Split, operation: Operation) -> str:
     """Return one operation as a question."""
     phrase = rng.choice(phrases(operation.skill.name, split))
     frame = rng.choice(wording()["frames"][split][phrase.mood])
-    return capitalised(frame.format(clause=clause(rng, split, operation, phrase)))
+    return capitalise(frame.format(clause=clause(rng, split, operation, phrase)))
 
 
 def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
@@ -231,7 +231,7 @@ def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wordi
         question += _before(words, operations, index)
         subtask = order(rng, split, operation)
         if not question or question.endswith((". ", "\n")):
-            subtask = capitalised(subtask)
+            subtask = capitalise(subtask)
         question += subtask
         subtasks.append(subtask)
     return Wording("sequence", question + words.end, tuple(subtasks))
@@ -261,10 +261,10 @@ def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording 
         else:
             by_result = _inside(operation, dict.fromkeys(operation.reads, the_results(1)))
         subtasks.append(template.format_map(by_result))
-    return Wording("nested", capitalised(nesting.frame.format(clause=whole[-1])), tuple(subtasks))
+    return Wording("nested", capitalise(nesting.frame.format(clause=whole[-1])), tuple(subtasks))
 
 
-def capitalised(text: str) -> str:
+def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -313,7 +313,7 @@ def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
     ]
     if operation.skill.slots == (ITEMS,):
         joined = len(around) == len(texts)
-        return {ITEMS: listed(texts, conjunction=joined)}
+        return {ITEMS: join_items(texts, conjunction=joined)}
     return dict(zip(operation.skill.slots, texts, strict=True))
 
 

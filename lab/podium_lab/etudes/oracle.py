@@ -82,12 +82,12 @@ class Reading(NamedTuple):
 def oracle_reply(family: str, message: str) -> str:
     """Return the reply of a perfect specialist of that family."""
     subtask, shown = read_message(message)
-    visible = _counting(subtask, shown)
+    visible = _relevant_steps(subtask, shown)
     marked = _with_inner_marked(subtask, visible)
     answers = set()
     for reading in readings(marked):
         if reading.skill.family == family:
-            arguments = _resolved(reading, visible)
+            arguments = _resolve(reading, visible)
             answer = reading.skill.solve(arguments) if arguments else None
             if answer is not None:
                 answers.add(answer.text)
@@ -104,7 +104,7 @@ def read_message(message: str) -> tuple[str, tuple[Visible, ...]]:
     return message, tuple(visible)
 
 
-def _counting(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
+def _relevant_steps(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
     """Drop the steps of the round before that were not known, are repeated in this round, or
     follow the step that is being repeated."""
     now = [step for step in shown if not step.before]
@@ -257,7 +257,7 @@ def _frames() -> Iterator[str]:
 # ---- what the references mean
 
 
-def _resolved(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...] | None:
+def _resolve(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...] | None:
     values: list[Value] = []
     stack = _stack(visible)
     for argument in reading.arguments:
@@ -275,7 +275,7 @@ def _resolved(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...]
         if not steps:
             return None
         for step in steps:
-            value = _fitting(reading.skill, len(values), None, visible[step].reply)
+            value = _find_value(reading.skill, len(values), None, visible[step].reply)
             if value is None:
                 return None
             values.append(value)
@@ -287,7 +287,7 @@ def _topmost(
 ) -> list[int]:
     order = [*reversed(stack), *reversed(range(len(visible)))]
     for step in order:
-        if _fitting(skill, position, kind, visible[step].reply) is not None:
+        if _find_value(skill, position, kind, visible[step].reply) is not None:
             return [step]
         if visible[step].is_unknown and _could_fit(skill, position, kind, visible[step].subtask):
             return []
@@ -310,7 +310,7 @@ def _on_top(size: int, visible: Sequence[Visible], stack: Sequence[int]) -> list
     return list(stack[-size:])
 
 
-def _fitting(skill: Skill, position: int, kind: Kind | None, reply: str) -> Value | None:
+def _find_value(skill: Skill, position: int, kind: Kind | None, reply: str) -> Value | None:
     for value in named_values(reply):
         if kind in (None, value.kind) and skill.accepts(position, value):
             return value

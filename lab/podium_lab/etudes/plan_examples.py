@@ -133,7 +133,7 @@ def make_plan_examples(seed: int, settings: ExampleSettings = DEFAULTS) -> Itera
             etude = settings.draw_etude(rng)
             clauses = 1.0 if is_assigned else settings.true_clauses
             workflow = any_workflow(rng, pool, etude, clauses, settings.true_access)
-            question = _assigned(rng, pool, workflow) if is_assigned else etude.question
+            question = _assign_in_words(rng, pool, workflow) if is_assigned else etude.question
         context = PlanningContext(question=question, pool=pool)
         yield PlanExample(context, plan.write(workflow, pool, order=settings.order), is_assigned)
 
@@ -157,17 +157,17 @@ def assign_workers(
     return Workflow(tuple(Step(rng.choice(pool.names), *pair) for pair in pairs))
 
 
-def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
+def _assign_in_words(rng: Random, pool: Pool, workflow: Workflow) -> str:
     """Return a question that names the worker of every subtask in words."""
     table = wording()["assigned"]
     template: str = rng.choice(table["one" if len(workflow) == 1 else "per_step"])
     return "".join(
-        template.format(n=number, clause=step.subtask, worker=_called(rng, pool, step.worker))
+        template.format(n=number, clause=step.subtask, worker=_name_worker(rng, pool, step.worker))
         for number, step in enumerate(workflow.steps, start=1)
     ).strip()
 
 
-def _called(rng: Random, pool: Pool, worker: str) -> str:
+def _name_worker(rng: Random, pool: Pool, worker: str) -> str:
     """Return the worker's description in the pool or another of its own, as a noun phrase."""
     description = pool[worker].description
     if rng.random() < OTHER_WORDS:

@@ -26,7 +26,7 @@ from podium_lab.etudes.composition import (
     compose_operations,
     try_operations,
 )
-from podium_lab.etudes.etude import SIZES, ask, capitalised, connectives, make_etude, nest, order
+from podium_lab.etudes.etude import SIZES, ask, capitalise, connectives, make_etude, nest, order
 from podium_lab.etudes.oracle import ROUND_BEFORE
 from podium_lab.etudes.skills import FAMILIES, SKILLS, Skill
 from podium_lab.etudes.values import UNSURE
@@ -93,10 +93,10 @@ def make_specialist_examples(
         if rng.random() < unsure_share:
             yield SpecialistExample(_not_for(rng, family, split), UNSURE)
         else:
-            yield _own(rng, family, split)
+            yield _own_example(rng, family, split)
 
 
-def _own(rng: Random, family: str, split: Split) -> SpecialistExample:
+def _own_example(rng: Random, family: str, split: Split) -> SpecialistExample:
     skills = _skills(family)
     (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
@@ -115,7 +115,7 @@ def _not_for(rng: Random, family: str, split: Split) -> str:
     point = rng.random()
     if point < 0.5:
         other = rng.choice([other for other in FAMILIES if other != family])
-        return _own(rng, other, split).prompt
+        return _own_example(rng, other, split).prompt
     if point < 0.65:
         shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
         return make_etude(rng, split, shape).question
@@ -226,7 +226,7 @@ def _subtasks(rng: Random, split: Split, operations: Sequence[Operation]) -> tup
 
 
 def _cut(rng: Random, text: str) -> str:
-    return capitalised(text) if rng.random() < 0.4 else text
+    return capitalise(text) if rng.random() < 0.4 else text
 
 
 def _surface(rng: Random, split: Split, text: str) -> str:
@@ -234,7 +234,7 @@ def _surface(rng: Random, split: Split, text: str) -> str:
     stop and connecting words."""
     point = rng.random()
     if point < 0.15:
-        return f"{capitalised(text)}."
+        return f"{capitalise(text)}."
     if point < 0.25:
         return f"{text}."
     if point < 0.40:

@@ -62,7 +62,7 @@ def is_answer(reply: str, answer: str, kind: Kind, question: str = "") -> bool:
     if len(reply) > LONGEST_REPLY:
         return False
     wanted = _plain(answer, kind)
-    text = _unwrapped(reply)
+    text = _unwrap(reply)
     if _plain(text, kind) == wanted:
         return True
     if _TWO_SENTENCES.search(text):
@@ -74,7 +74,7 @@ def is_answer(reply: str, answer: str, kind: Kind, question: str = "") -> bool:
     return _plain(said, kind) == wanted and _is_harmless(lead, kind, question)
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     text = unicodedata.normalize("NFC", text).casefold()
     text = _EMPHASIS.sub("", text).replace("it's ", "it is ").replace("that's ", "that is ")
     return text.strip().strip(_QUOTES).rstrip(_ENDS).strip(_QUOTES)
@@ -82,7 +82,7 @@ def _unwrapped(text: str) -> str:
 
 def _plain(text: str, kind: Kind) -> str:
     """Return the bare value in the spelling for comparison."""
-    text = " ".join(_unwrapped(text).split())
+    text = " ".join(_unwrap(text).split())
     if kind is Kind.LIST:
         text = re.sub(r",? and ", ", ", text.strip("[]()"))
     text = re.sub(r" ?, ?", ", ", text)
@@ -100,7 +100,7 @@ def _is_harmless(lead: str, kind: Kind, question: str) -> bool:
     if _REFUSAL.search(lead):
         return False
     named = {token for token in _TOKEN.findall(lead) if _is_candidate(token, kind)}
-    return named <= set(_TOKEN.findall(_unwrapped(question)))
+    return named <= set(_TOKEN.findall(_unwrap(question)))
 
 
 def _is_candidate(token: str, kind: Kind) -> bool:

@@ -216,17 +216,17 @@ def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     drop = recipe.pool.worker_dropout
     etudes = [
-        _tested(recipe, etude, etude.question, rng, etude.families, drop)
+        _held_out_exercise(recipe, etude, etude.question, rng, etude.families, drop)
         for etude in held_out_etudes(recipe)
     ]
     if recipe.grpo is None:
         return etudes  # everyday questions are graded by plans
     rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
     questions = everyday_questions("test")[: recipe.run.eval_tasks]
-    return etudes + [_tested(recipe, question, question, rng) for question in questions]
+    return etudes + [_held_out_exercise(recipe, question, question, rng) for question in questions]
 
 
-def _tested(
+def _held_out_exercise(
     recipe: Recipe,
     asked: Etude | str,
     question: str,

@@ -209,8 +209,8 @@ class RealTable:
                     **{suite: round_figure(row.accuracy(suite)) for suite in self.suites},
                     "mean": round_figure(row.mean),
                     "interval": interval(self.interval(row.suites)),
-                    "worker_tokens": _rounded(row.worker_tokens),
-                    "calls": _rounded(row.calls),
+                    "worker_tokens": _round(row.worker_tokens),
+                    "calls": _round(row.calls),
                 }
                 for name, row in self.rows.items()
             },
@@ -226,7 +226,7 @@ class RealTable:
         row = StrategyRow(CONDUCTOR, tuple(samples))
         total, lengths = row.worker_counts.total(), [sample.steps for sample in samples]
         return {
-            "valid_rate": _rounded(row.valid_rate),
+            "valid_rate": _round(row.valid_rate),
             "accuracy_given_valid": row.document()["accuracy_given_valid"],
             "entropy_bits": round_figure(row.entropy_bits),
             "worker_shares": {
@@ -272,10 +272,10 @@ def _bar(
     name: str, reached: float | None, holds: Callable[[float, float], bool], limit: float
 ) -> dict[str, Any]:
     met = None if reached is None else holds(round_figure(reached), limit)
-    return {"name": name, "reached": _rounded(reached), "limit": limit, "met": met}
+    return {"name": name, "reached": _round(reached), "limit": limit, "met": met}
 
 
-def _rounded(number: float | None) -> float | None:
+def _round(number: float | None) -> float | None:
     return None if number is None else round_figure(number)
 
 

@@ -223,7 +223,7 @@ class EvolvedConductor(Conductor):
     def _workers(self, context: PlanningContext, turns: Sequence[Turn]) -> NDArray[np.bool_]:
         """Return the mask of workers to choose from: those of the pool that have not failed."""
         described = self._coordinator.described
-        known, shared = described.workers, described.shared(context.pool)
+        known, shared = described.workers, described.shared_workers(context.pool)
         failed = {turn.step.worker for turn in turns if turn.step.status == "failed"}
         present = np.array([name in shared for name in known])
         if not present.any():

@@ -226,7 +226,7 @@ class ModelScales:
         if scaling is None:
             return
         pairs = zip(scaling.matrices, scaling.scales, strict=True)
-        for name, changed in [(name, self._scaled(name, scale)) for name, scale in pairs]:
+        for name, changed in [(name, self._scale_matrix(name, scale)) for name, scale in pairs]:
             matrix(self._model, name).copy_(changed)
         self._applied = scaling
 
@@ -240,7 +240,7 @@ class ModelScales:
             )
         return self._parts[name]
 
-    def _scaled(self, name: str, scale: Any) -> torch.Tensor:
+    def _scale_matrix(self, name: str, scale: Any) -> torch.Tensor:
         import torch
 
         parts = self._decompose(name)

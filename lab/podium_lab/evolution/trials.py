@@ -186,7 +186,7 @@ class TrialRunner:
         """Return the runs of each candidate, one for each task. Without a seed nothing is drawn,
         and each takes what it prefers most."""
         runs = [
-            self._tried(
+            self._try_task(
                 EvolvedConductor(
                     coordinator,
                     reader,
@@ -200,7 +200,7 @@ class TrialRunner:
         trials = await asyncio.gather(*runs)
         return [trials[at : at + len(tasks)] for at in range(0, len(trials), len(tasks))]
 
-    async def _tried(self, conductor: EvolvedConductor, task: Task) -> Trial:
+    async def _try_task(self, conductor: EvolvedConductor, task: Task) -> Trial:
         runner = Runner(conductor, self._workers, pool=self._pool, call_policy=self._call_policy)
         run = await runner.run(task.question, options=self._options)
         if not run.steps:

@@ -107,7 +107,7 @@ class Description:
         parts = (("added", added), ("removed", removed), ("another model", others))
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
 
-    def shared(self, pool: Pool) -> tuple[str, ...]:
+    def shared_workers(self, pool: Pool) -> tuple[str, ...]:
         """Return the workers that training and pool share, by name and, where known, model."""
         there = {worker.name: worker.model for worker in pool}
         models = self.models or tuple(there.get(name, "") for name in self.workers)
@@ -130,7 +130,7 @@ class Description:
         changes = self.changes(pool)
         if not changes:
             return ""
-        shared = self.shared(pool)
+        shared = self.shared_workers(pool)
         if not shared:
             raise ConfigError(
                 f"the coordinator was trained with {', '.join(self.workers)}, and this pool has "

@@ -192,7 +192,7 @@ class Prompt:
     def messages(self, context: PlanningContext) -> tuple[Message, ...]:
         """Return the messages that ask for the next round's plan."""
         mark = _mark(context)
-        opening = self._opening(context, mark)
+        opening = self._opening_messages(context, mark)
         previous = _previous_round(context)
         if previous is None or previous.workflow is None:
             return opening
@@ -276,11 +276,11 @@ class Prompt:
     def _acceptance_file(self) -> str:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
 
-    def _opening(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
+    def _opening_messages(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         if self.length == "compact":
-            return self._compact(context, mark)
+            return self._compact_messages(context, mark)
         if self.length == "trained":
-            return self._trained(context, mark)
+            return self._trained_messages(context, mark)
         instructions = fill_in(
             "full.txt",
             models=model_list(context.pool),
@@ -298,7 +298,7 @@ class Prompt:
         )
         return (system(instructions), user(question + _images(context)))
 
-    def _compact(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
+    def _compact_messages(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         """Return the task as a conversation that the model only has to continue."""
         turns = [system(fill_in("compact.txt", models=model_list(context.pool)))]
         if self.few_shot:
@@ -308,7 +308,7 @@ class Prompt:
         conversation = self._conversation(context.history, mark)
         return (*turns, user(conversation + context.question + _images(context)))
 
-    def _trained(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
+    def _trained_messages(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         conversation = self._conversation(context.history, mark)
         return (
             system(fill_in("trained.txt", models=short_model_list(context.pool))),

@@ -355,7 +355,7 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
     """Resolve one worker; the catalogue fills in what the table leaves out."""
     model = table.model or table.name
     entry = catalogue.lookup(table.provider, model)
-    assumed = entry.capabilities if entry else catalogue.assumed(table.provider)
+    assumed = entry.capabilities if entry else catalogue.assumed_capabilities(table.provider)
     capabilities = assumed if table.capabilities is None else table.capabilities
     if "vision" in capabilities and table.provider in PDF_PROVIDERS:
         capabilities |= {"pdf"}

@@ -116,7 +116,7 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
 
 async def _ask_ollama(server: str, workers: Iterable[WorkerTable]) -> tuple[WorkerTable, ...]:
     """Return the workers with the capabilities that Ollama shows of their models."""
-    assumed = Catalogue.load().assumed("ollama")
+    assumed = Catalogue.load().assumed_capabilities("ollama")
 
     async def ask(worker: WorkerTable) -> WorkerTable:
         shown = await _fetch(f"{server}/api/show", _Shown, body={"model": worker.model or ""})

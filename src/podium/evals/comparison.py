@@ -59,7 +59,7 @@ class ReferenceRows:
             return None
         return row.paired_difference(self.best_single)
 
-    def matched(self, row: StrategyRow) -> ComputeMatch | None:
+    def match_compute(self, row: StrategyRow) -> ComputeMatch | None:
         """Return the best-of-N with equal compute: the cheapest that takes no less, else the
         largest. Compute is money if everything has a price, else tokens."""
         if row in self.best_of:
@@ -81,7 +81,7 @@ class ReferenceRows:
         document = row.document(self.best_single)
         if (regret := self.regret(row)) is not None:
             document["regret"] = difference_document(regret)
-        if (matched := self.matched(row)) is not None:
+        if (matched := self.match_compute(row)) is not None:
             document["compute_matched"] = {
                 "strategy": matched.row.strategy,
                 "spends": round_figure(matched.times),

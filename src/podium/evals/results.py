@@ -147,34 +147,34 @@ class StrategyRow:
             "samples": len(self.samples),
             "by_kind": {kind: _accuracy_document(part) for kind, part in self.kinds.items()},
             "by_difficulty": {
-                level: {**_accuracy_document(part), "steps": _rounded(part.steps())}
+                level: {**_accuracy_document(part), "steps": _round(part.steps())}
                 for level, part in self.levels.items()
             },
-            "valid_rate": _rounded(self.valid_rate),
+            "valid_rate": _round(self.valid_rate),
             "accuracy_given_valid": None if valid is None else round_figure(valid.value),
             "interval_given_valid": None if valid is None else interval(valid),
-            "steps": _rounded(self.steps()),
+            "steps": _round(self.steps()),
             "steps_by_skills": {
-                str(skills): _rounded(self.steps(skills))
+                str(skills): _round(self.steps(skills))
                 for skills in sorted({s.skills for s in self.samples if s.skills is not None})
             },
-            "calls": _rounded(self.calls),
-            "worker_tokens": _rounded(self.worker_tokens),
-            "orchestration_tokens": _rounded(self.orchestration_tokens),
+            "calls": _round(self.calls),
+            "worker_tokens": _round(self.worker_tokens),
+            "orchestration_tokens": _round(self.orchestration_tokens),
             "cost_usd": self.cost_usd,
             "seconds": {
-                "p50": _rounded(self.seconds(0.5)),
-                "p95": _rounded(self.seconds(0.95)),
+                "p50": _round(self.seconds(0.5)),
+                "p95": _round(self.seconds(0.95)),
             },
-            "entropy_bits": _rounded(self.entropy_bits),
-            "worker_shares": _all_rounded(shares(self.worker_counts)),
-            "topology_shares": _all_rounded(shares(Counter(s.topology for s in self.samples))),
-            "role_shares": _all_rounded(shares(self.role_counts)),
+            "entropy_bits": _round(self.entropy_bits),
+            "worker_shares": _round_all(shares(self.worker_counts)),
+            "topology_shares": _round_all(shares(Counter(s.topology for s in self.samples))),
+            "role_shares": _round_all(shares(self.role_counts)),
             "errors": self.errors,
             "note": self.note,
         }
         if self.candidates is not None:
-            document["candidates"] = _all_rounded(self.candidates)
+            document["candidates"] = _round_all(self.candidates)
         if any(sample.first_right is not None for sample in self.samples):
             document["recursion_gain"] = difference_document(self.recursion_gain)
             document["accepted_when_right"] = self.accepted_when_right.document()
@@ -269,11 +269,11 @@ def _accuracy_document(row: StrategyRow) -> dict[str, Any]:
     }
 
 
-def _rounded(number: float | None) -> float | None:
+def _round(number: float | None) -> float | None:
     return None if number is None else round_figure(number)
 
 
-def _all_rounded(numbers: Mapping[str, float]) -> dict[str, float]:
+def _round_all(numbers: Mapping[str, float]) -> dict[str, float]:
     return {name: round_figure(number) for name, number in numbers.items()}
 
 
@@ -412,11 +412,11 @@ def bootstrap(numbers: Sequence[float]) -> IntervalEstimate:
     """Return the mean with a bootstrap percentile interval; the order of the numbers is ignored."""
     if not numbers:
         raise ValueError("the mean of no numbers cannot be; give at least one")
-    return _resampled(tuple(sorted(numbers)))
+    return _bootstrap_interval(tuple(sorted(numbers)))
 
 
 @lru_cache(maxsize=512)
-def _resampled(numbers: tuple[float, ...]) -> IntervalEstimate:
+def _bootstrap_interval(numbers: tuple[float, ...]) -> IntervalEstimate:
     """Resample; cached because tables use the same figure several times."""
     count = len(numbers)
     rng = Random(count)  # noqa: S311 - repeatable

@@ -62,7 +62,7 @@ def mmlu_rows(path: Path) -> Iterator[DatasetRow]:
             with open_text(file) as opened:
                 yield from _mmlu_table(name, csv.reader(opened))
         return
-    with _opened(path) as archive:
+    with _open_zip(path) as archive:
         for name in sorted(archive.namelist()):
             if name.endswith(".csv"):
                 with archive.open(name) as raw:
@@ -96,7 +96,7 @@ def gpqa_rows(path: Path) -> Iterator[DatasetRow]:
     of JSON lines."""
     if path.is_dir():
         raise ConfigError(f"{path}: expected a file, and it is a directory")
-    with _opened(path) as archive:
+    with _open_zip(path) as archive:
         names = archive.namelist()
         table = next((name for name in names if name.endswith(GPQA_TABLE)), None)
         if table is None and len(names) != 1:
@@ -114,7 +114,7 @@ def gpqa_rows(path: Path) -> Iterator[DatasetRow]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

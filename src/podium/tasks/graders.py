@@ -92,7 +92,9 @@ class JudgeGrader:
         if not given or len(given) > LONGEST_REPLY_TO_JUDGE:
             return False
         right = "\n\n".join(filter(None, (self.answer.strip(), self.rubric.strip())))
-        prompt = render_prompt("judge", question=self.question, right=right, given=_unmarked(given))
+        prompt = render_prompt(
+            "judge", question=self.question, right=right, given=_remove_tags(given)
+        )
         reply = await self.worker.reply(Request((user(prompt),), temperature=0.0))
         verdicts = _VERDICT.findall(reply.text)
         if not verdicts:
@@ -103,7 +105,7 @@ class JudgeGrader:
         return bool(verdicts[-1].lower() == "right")
 
 
-def _unmarked(given: str) -> str:
+def _remove_tags(given: str) -> str:
     """Remove tags that could be mistaken for the prompt's own."""
     return re.sub(r"</?\s*(?:given|right|question|verdict)\s*>", "", given, flags=re.IGNORECASE)
 

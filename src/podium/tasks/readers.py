@@ -77,7 +77,7 @@ def livecodebench(row: DatasetRow, split: str) -> TaskRecord:
 def _tests(column: str, written: str) -> list[dict[str, str]]:
     """Test cases: JSON or, as private ones are kept, JSON that was packed and compressed."""
     if not written.lstrip().startswith("["):
-        written = _unpacked(column, written)
+        written = _unpack(column, written)
     try:
         return [
             {"input": test["input"], "output": test["output"]} for test in _json(column, written)
@@ -86,7 +86,7 @@ def _tests(column: str, written: str) -> list[dict[str, str]]:
         raise ConfigError(f"expected tests with 'input' and 'output' in {column!r}") from error
 
 
-def _unpacked(column: str, packed: str) -> str:
+def _unpack(column: str, packed: str) -> str:
     try:
         text = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(packed)))).load()
     except Exception as error:  # what is no pickle makes it raise almost anything
@@ -210,7 +210,7 @@ WRONG_CHOICES: Final = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect A
 def math(row: DatasetRow, split: str) -> TaskRecord | None:
     if split == "train" and row.data.get("original_split", "train") != "train":
         return None
-    answer = row.data["answer"] if "answer" in row.data else boxed(row.text("solution"))
+    answer = row.data["answer"] if "answer" in row.data else extract_boxed(row.text("solution"))
     if not answer and split in MATH_TRAINING:
         return None
     number = row.data.get("idx", row.number)
@@ -231,7 +231,7 @@ def _level(written: Any) -> str | None:
     return f"level {level}" if level in {"1", "2", "3", "4", "5"} else None
 
 
-def boxed(solution: str) -> str:
+def extract_boxed(solution: str) -> str:
     """Return the content of a solution's last box, or nothing."""
     start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
     if start < 0:
@@ -277,7 +277,9 @@ def mmlu(row: DatasetRow, split: str) -> TaskRecord | None:
     subject = str(row.data.get("subject") or split)
     return TaskRecord(
         id=f"mmlu/{split}/{subject}/{row.number}",
-        question=render_prompt("letter", question=row.text("question"), choices=_listed(choices)),
+        question=render_prompt(
+            "letter", question=row.text("question"), choices=_list_choices(choices)
+        ),
         answer=letter,
         grader="letter",
         parameters={"tagged": True},
@@ -344,7 +346,7 @@ def gpqa(row: DatasetRow, split: str) -> TaskRecord:
     difficulty = str(row.data.get("Writer's Difficulty Estimate") or "").strip()
     return TaskRecord(
         id=f"gpqa-diamond/{name}",
-        question=render_prompt("letter", question=question, choices=_listed(choices)),
+        question=render_prompt("letter", question=question, choices=_list_choices(choices)),
         answer=LETTERS[choices.index(right)],
         grader="letter",
         parameters={"tagged": True},
@@ -353,7 +355,7 @@ def gpqa(row: DatasetRow, split: str) -> TaskRecord:
     )
 
 
-def _listed(choices: list[str]) -> str:
+def _list_choices(choices: list[str]) -> str:
     return "\n".join(
         f"{letter}) {choice}" for letter, choice in zip(LETTERS, choices, strict=False)
     )
@@ -504,7 +506,7 @@ def import_optional(module: str, purpose: str, extra: str = "eval") -> Any:
 
 
 def _jsonl_rows(path: Path) -> Iterator[DatasetRow]:
-    with _unzipping(path) if path.suffix == ".gz" else open_text(path) as file:
+    with _open_gzip(path) if path.suffix == ".gz" else open_text(path) as file:
         for number, data in json_lines(path, file):
             if not isinstance(data, Mapping):
                 raise ConfigError(f"{path}, line {number}: expected an object")
@@ -512,7 +514,7 @@ def _jsonl_rows(path: Path) -> Iterator[DatasetRow]:
 
 
 @contextmanager
-def _unzipping(path: Path) -> Iterator[io.TextIOBase]:
+def _open_gzip(path: Path) -> Iterator[io.TextIOBase]:
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             assert isinstance(file, io.TextIOBase)

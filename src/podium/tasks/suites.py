@@ -187,8 +187,8 @@ def build_mix(
             f"ask for 1 to {available}, or bring more"
         )
     return TrainingMix(
-        tuple(_shuffled([task for part in divided.values() for task in part.train[:wanted]], seed)),
-        tuple(_shuffled([task for part in divided.values() for task in part.validation], seed)),
+        tuple(_shuffle([task for part in divided.values() for task in part.train[:wanted]], seed)),
+        tuple(_shuffle([task for part in divided.values() for task in part.validation], seed)),
         tuple(task for part in divided.values() for task in part.test),
     )
 
@@ -196,7 +196,7 @@ def build_mix(
 def _divide(records: Sequence[TaskRecord], seed: int, shares: SplitShares) -> TrainingMix:
     if abs(sum(shares) - 1) > 1e-9 or min(shares) < 0:
         raise ConfigError(f"the shares of a mix must add up to 1, not {sum(shares):g}")
-    shuffled = _shuffled(records, seed)
+    shuffled = _shuffle(records, seed)
     train_end = round(len(shuffled) * shares.train)
     validation_end = train_end + round(len(shuffled) * shares.validation)
     return TrainingMix(
@@ -206,7 +206,7 @@ def _divide(records: Sequence[TaskRecord], seed: int, shares: SplitShares) -> Tr
     )
 
 
-def _shuffled(records: Sequence[TaskRecord], seed: int) -> list[TaskRecord]:
+def _shuffle(records: Sequence[TaskRecord], seed: int) -> list[TaskRecord]:
     return sorted(records, key=lambda record: seeded_rank(record.id, seed))
 
 

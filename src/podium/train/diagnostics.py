@@ -478,14 +478,14 @@ async def measure_baselines(
     names = pool.names
     pool = replace(pool, workers=tuple(replace(worker, fallback=None) for worker in pool))
     ceiling, *alone = await asyncio.gather(
-        _ceiling(recipe, scorer, pool),
+        _measure_ideal_plans(recipe, scorer, pool),
         *(_accuracy(scorer, pool, tasks, partial(_ask_alone, name)) for name in names),
     )
     found = zip(names, alone, strict=True)
     return Baselines(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
 
 
-async def _ceiling(recipe: Recipe, scorer: Scorer, pool: Pool) -> Accuracy | None:
+async def _measure_ideal_plans(recipe: Recipe, scorer: Scorer, pool: Pool) -> Accuracy | None:
     if recipe.data.kind != "etudes":
         return None
     with lab_extra():

@@ -129,7 +129,7 @@ def open_gguf(path: Path, advice: str) -> GGUFReader:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise missing(error) from error
+        raise missing_package(error) from error
     try:
         return GGUFReader(path)
     except (ValueError, IndexError) as error:  # IndexError: it is empty or cut off
@@ -142,7 +142,7 @@ def value_of(reader: GGUFReader, key: str) -> Any:
     return None if field is None else field.contents()
 
 
-def missing(error: ImportError) -> ConfigError:
+def missing_package(error: ImportError) -> ConfigError:
     """Build the error of a package that is not installed."""
     return ConfigError(
         f"converting an adapter needs the package {error.name}; {install_command('train')}"
@@ -290,7 +290,7 @@ def _read_matrices(path: Path) -> Iterator[tuple[str, Matrix]]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
-        raise missing(error) from error
+        raise missing_package(error) from error
     try:
         loaded = load_file(path)
     except (OSError, SafetensorError) as error:

@@ -392,7 +392,7 @@ def worker_fault(round_: Round) -> str:
 
     Only a worker's last call counts: a retry that succeeded is no fault.
     """
-    needed = _needed(round_)
+    needed = _needed_steps(round_)
     for step in round_.steps:
         if step.index in needed:
             for worker, error in {call.worker: call.error for call in step.attempts}.items():
@@ -401,7 +401,7 @@ def worker_fault(round_: Round) -> str:
     return ""
 
 
-def _needed(round_: Round) -> set[int]:
+def _needed_steps(round_: Round) -> set[int]:
     """Return the steps that the answer depends on: the last one and all that it reads.
 
     If the last one gave no answer, the answer is another step's, and every step counts.

@@ -236,12 +236,14 @@ class MessageReplyParser(ReplyParser):
             usage=self._total_usage(),
             finish="stop" if finish == "tool" and not calls else finish,
             tool_calls=calls,
-            thinking=tuple(self._thinking(block) for block in blocks if "thinking" in block.kind),
+            thinking=tuple(
+                self._parse_thinking(block) for block in blocks if "thinking" in block.kind
+            ),
             model=self.model,
             stop_sequence=self._stop_sequence,
         )
 
-    def _thinking(self, block: _Block) -> Thinking:
+    def _parse_thinking(self, block: _Block) -> Thinking:
         if block.kind == "redacted_thinking":
             return Thinking("", json.dumps({"data": block.data}), self.asked_model)
         signature = block.join("signature")
@@ -336,7 +338,7 @@ class AnthropicWorker(HostedWorker):
             body["system"] = text
         if request.stop:
             body["stop_sequences"] = list(request.stop)
-        thinking = self._thinking(request)
+        thinking = self._thinking_fields(request)
         body |= thinking
         sampling = translation.sampling_fields(
             request, self.profile, temperature="temperature", top_p="top_p"
@@ -361,7 +363,7 @@ class AnthropicWorker(HostedWorker):
         limit = self.profile.limits.max_output_tokens
         return request.max_tokens or limit or DEFAULT_MAX_TOKENS
 
-    def _thinking(self, request: Request) -> dict[str, Any]:
+    def _thinking_fields(self, request: Request) -> dict[str, Any]:
         effort = request.effort
         if effort is None or "reasoning" not in self.profile.capabilities:
             return {}
@@ -408,7 +410,7 @@ class AnthropicWorker(HostedWorker):
     def _prefill(self, request: Request) -> str:
         """Return the prefill; a model that thinks cannot have one."""
         if not translation.has_prefill(request, self.profile) or self._thinks(
-            self._thinking(request)
+            self._thinking_fields(request)
         ):
             return ""
         return request.prefill

@@ -129,25 +129,25 @@ class BalancedWorker:
     ) -> Reply:
         """Return the reply of the first deployment that does not fail."""
         for deployment in self._attempts(stream=False):
-            with self._calling(deployment, stream=False) as call:
+            with self._record_call(deployment, stream=False) as call:
                 reply = await wrap_worker(deployment.worker).reply(request)
-                call.answered()
+                call.mark_answered()
                 return reply
-        raise self._cooling()
+        raise self._cooling_error()
 
     async def stream(
         self, request: Request, wrap_worker: Callable[[Worker], Worker] = _identity
     ) -> AsyncGenerator[Delta | Reply]:
         """Stream from the first deployment that does not fail before it begins."""
         for deployment in self._attempts(stream=True):
-            with self._calling(deployment, stream=True) as call:
+            with self._record_call(deployment, stream=True) as call:
                 async with aclosing(wrap_worker(deployment.worker).stream(request)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, Reply) or piece.kind != "start":
-                            call.answered()
+                            call.mark_answered()
                         yield piece
                 return
-        raise self._cooling()
+        raise self._cooling_error()
 
     async def close(self) -> None:
         for deployment in self.deployments:
@@ -180,7 +180,7 @@ class BalancedWorker:
         return chosen
 
     @contextmanager
-    def _calling(self, deployment: Deployment, *, stream: bool) -> Iterator[_Call]:
+    def _record_call(self, deployment: Deployment, *, stream: bool) -> Iterator[_Call]:
         """Record a call; swallow the error if the next deployment may be called at once."""
         call = _Call(deployment, self._clock, stream=stream)
         deployment.in_flight += 1
@@ -194,12 +194,12 @@ class BalancedWorker:
                 error.retry_after = wait
                 raise
         except asyncio.CancelledError:
-            self._cancelled(call)
+            self._note_cancellation(call)
             raise
         finally:
             deployment.in_flight -= 1
 
-    def _cancelled(self, call: _Call) -> None:
+    def _note_cancellation(self, call: _Call) -> None:
         """Remember a deployment that had not answered; at the worker's time limit, it failed."""
         waited = self._clock() - call.began
         limit = self.profile.limits.timeout_seconds
@@ -211,7 +211,7 @@ class BalancedWorker:
             if waited > average:
                 call.deployment.measure(waited, self._clock(), stream=call.stream)
 
-    def _cooling(self) -> WorkerError:
+    def _cooling_error(self) -> WorkerError:
         """Return the error of the deployment that is ready first, and when that is."""
         first = min(self.deployments, key=lambda deployment: deployment.ready_at)
         wait = self._seconds_until_ready()
@@ -233,7 +233,7 @@ class _Call:
         self.has_answered = False
         self._clock = clock
 
-    def answered(self) -> None:
+    def mark_answered(self) -> None:
         if not self.has_answered:
             self.has_answered = True
             self.deployment.failures = 0

@@ -126,9 +126,9 @@ class ConverseReplyParser(ReplyParser):
             if kind.endswith("Exception"):
                 said = {"code": _STATUS.get(kind, 500), "message": details.get("message") or kind}
                 raise errors.error_from_stream(self.label, said)
-            yield from self._feed(kind, details)
+            yield from self._take_event(kind, details)
 
-    def _feed(self, kind: str, event: Document) -> Iterator[Delta]:
+    def _take_event(self, kind: str, event: Document) -> Iterator[Delta]:
         index = fields.get_count(event, "contentBlockIndex") or 0
         if kind == "contentBlockStart":
             yield from self._start(index, _from_block(fields.get_object(event, "start")))
@@ -243,8 +243,10 @@ class BedrockWorker(AnthropicWorker):
         )
         return ConverseReplyParser(self.profile, self.label, message)
 
-    def _thinking(self, request: Request) -> dict[str, Any]:
-        return {} if self.setting("thinking_style") == "effort" else super()._thinking(request)
+    def _thinking_fields(self, request: Request) -> dict[str, Any]:
+        return (
+            {} if self.setting("thinking_style") == "effort" else super()._thinking_fields(request)
+        )
 
     def _converse(self, request: Request) -> dict[str, Any]:
         if any(image.url for image in images_in(request.messages)):

@@ -139,7 +139,7 @@ class Catalogue:
                 return entry.model_copy(update={**changes, "price": None, "retires": None})
         return None
 
-    def assumed(self, provider: str) -> frozenset[Capability]:
+    def assumed_capabilities(self, provider: str) -> frozenset[Capability]:
         """Return the capabilities of a provider's models that the catalogue does not know."""
         return self._assumed.get(provider, frozenset())
 

@@ -64,7 +64,7 @@ _OUT_OF_CREDIT: Final = 403
 def error_from_status(
     worker: str, status: int, headers: Mapping[str, str], body: bytes
 ) -> WorkerError:
-    document = _parsed(body)
+    document = _parse(body)
     detail = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
         target = redact_url(headers.get("Location", "nowhere"))
@@ -133,7 +133,7 @@ def _error(
     return RequestRefused(f"{line}{detail}", billed=billed, status=status)
 
 
-def _parsed(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

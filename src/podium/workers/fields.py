@@ -33,7 +33,7 @@ def parse_object(document: str | bytes) -> Document:
         raise
     except (ValueError, RecursionError) as error:
         written = document if isinstance(document, str) else document.decode()
-        raise MalformedReply(f"expected JSON, got {_shown(written)}") from error
+        raise MalformedReply(f"expected JSON, got {_excerpt(written)}") from error
     return require_object(value, "the reply")
 
 
@@ -55,7 +55,7 @@ def dump_json(document: Any) -> bytes:
 
 def require_object(value: Any, name: str) -> Document:
     if not isinstance(value, Mapping):
-        raise MalformedReply(f"expected an object as {name}, got {_shown(value)}")
+        raise MalformedReply(f"expected an object as {name}, got {_excerpt(value)}")
     return value
 
 
@@ -71,7 +71,7 @@ def get_objects(document: Document, key: str) -> list[Document]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise MalformedReply(f"expected a list as {key}, got {_shown(value)}")
+        raise MalformedReply(f"expected a list as {key}, got {_excerpt(value)}")
     return [require_object(item, key) for item in value]
 
 
@@ -81,7 +81,7 @@ def get_text(document: Document, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise MalformedReply(f"expected text as {key}, got {_shown(value)}")
+        raise MalformedReply(f"expected text as {key}, got {_excerpt(value)}")
     return value if value.isascii() else _encodable(value)
 
 
@@ -91,7 +91,7 @@ def get_count(document: Document, key: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TOKENS:
-        raise MalformedReply(f"expected a count as {key}, got {_shown(value)}")
+        raise MalformedReply(f"expected a count as {key}, got {_excerpt(value)}")
     return value
 
 
@@ -99,13 +99,13 @@ def lenient_usage(read: Callable[Arguments, Usage]) -> Callable[Arguments, Usage
     """Decorate a usage reader: impossible or malformed counts make the usage unknown."""
 
     @wraps(read)
-    def reading(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Usage:
+    def read_leniently(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Usage:
         try:
             return plausible_usage(read(*args, **kwargs))
         except MalformedReply:
             return UNKNOWN_USAGE
 
-    return reading
+    return read_leniently
 
 
 def _encodable(value: str) -> str:
@@ -113,5 +113,5 @@ def _encodable(value: str) -> str:
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:80]!r}"

@@ -220,10 +220,10 @@ class GoogleWorker(HostedWorker):
                 generation["responseJsonSchema"] = request.schema
         if request.effort is not None and "reasoning" in self.profile.capabilities:
             tokens = request.thinking_tokens
-            generation["thinkingConfig"] = self._thinking(request.effort, tokens)
+            generation["thinkingConfig"] = self._thinking_config(request.effort, tokens)
         return generation
 
-    def _thinking(self, effort: Effort, tokens: int | None) -> dict[str, Any]:
+    def _thinking_config(self, effort: Effort, tokens: int | None) -> dict[str, Any]:
         shown = {"includeThoughts": effort != "none"}
         if self.setting("thinking_style") == "budget":
             own = tokens is None or effort == "none"

@@ -170,19 +170,19 @@ class HostedWorker(ABC):
     async def forward(self, path: str, body: Mapping[str, Any]) -> Document:
         """Send a body as it is to another path of the endpoint, and return what comes back."""
         with boundary(self.label, self.endpoint.api_key):
-            return await self._http.post(await self._authorize(self._forwarded(path, body)))
+            return await self._http.post(await self._authorize(self._build_forward(path, body)))
 
     async def forward_events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Document]:
         """Send a body as it is to another path of the endpoint, and yield the events."""
         with boundary(self.label, self.endpoint.api_key):
-            call = await self._authorize(self._forwarded(path, body))
+            call = await self._authorize(self._build_forward(path, body))
             async with aclosing(self._http.events(call, lambda: False)) as events:
                 async for document in events:
                     if document.get("error"):
                         raise error_from_stream(self.label, document["error"])
                     yield document
 
-    def _forwarded(self, path: str, body: Mapping[str, Any]) -> HttpCall:
+    def _build_forward(self, path: str, body: Mapping[str, Any]) -> HttpCall:
         headers = {**self.key_headers(), **self.endpoint.headers}
         return HttpCall(self.label, self.endpoint.base_url.rstrip("/") + path, body, headers)
 

@@ -81,7 +81,7 @@ class ResponsesWorker(HostedWorker):
         if "reasoning" in self.profile.capabilities:
             asked = (request.extra or {}).get("include", ())
             body["include"] = ["reasoning.encrypted_content", *asked]
-            if reasoning := self._reasoning(request):
+            if reasoning := self._reasoning_fields(request):
                 body["reasoning"] = reasoning
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
@@ -97,7 +97,7 @@ class ResponsesWorker(HostedWorker):
             body["stream"] = True
         return body
 
-    def _reasoning(self, request: Request) -> dict[str, str]:
+    def _reasoning_fields(self, request: Request) -> dict[str, str]:
         reasoning = {}
         if request.effort is not None:
             reasoning["effort"] = str(request.effort)
@@ -249,7 +249,7 @@ def read_response(document: Document, asked_model: str, label: str) -> Reply:
             name, arguments = fields.get_text(item, "name"), fields.get_text(item, "arguments")
             calls.append(ToolCall(fields.get_text(item, "call_id"), name, arguments or "{}"))
         elif kind == "reasoning":
-            thinking.append(_thinking(item, asked_model))
+            thinking.append(_parse_thinking(item, asked_model))
     finish: Finish = "tool" if calls else "stop"
     if status == "incomplete":
         reason = fields.get_text(fields.get_object(document, "incomplete_details"), "reason")
@@ -281,7 +281,7 @@ def usage_of(document: Document) -> Usage:
     )
 
 
-def _thinking(item: Document, asked_model: str) -> Thinking:
+def _parse_thinking(item: Document, asked_model: str) -> Thinking:
     """Return a reasoning item's text, and the item itself to send back unread."""
     parts = fields.get_objects(item, "summary") + fields.get_objects(item, "content")
     opaque_item = {

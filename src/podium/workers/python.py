@@ -68,20 +68,20 @@ class PythonWorker(Worker):
             raise RequestRefused(f"worker {self.profile.name!r} cannot run programs: {problem}")
         program = find_program(request.messages[-1].text)
         if program is None:
-            return _failed(NO_PROGRAM)
+            return _failure(NO_PROGRAM)
         try:
             prepared = prepare_program(program)
         except (SyntaxError, RecursionError) as error:
-            return _failed(f"The program failed: {type(error).__name__}: {error}")
+            return _failure(f"The program failed: {type(error).__name__}: {error}")
         async with aclosing(run_program(prepared, [""], limits=self._limits)) as results:
             result = await anext(results)
         if result.problem is not None:
-            return _failed(_describe_failure(result))
+            return _failure(_describe_failure(result))
         output = _shorten(result.output.strip())
         if has_assertions(program):
             passed = f"{PASSED}\n\n{_FENCE}python\n{program.strip()}\n{_FENCE}"
             output = f"{output}\n\n{passed}" if output else passed
-        return Reply(output, Usage(0, 0), model="python") if output else _failed(NO_OUTPUT)
+        return Reply(output, Usage(0, 0), model="python") if output else _failure(NO_OUTPUT)
 
 
 def find_program(text: str) -> str | None:
@@ -177,7 +177,7 @@ def _describe_failure(result: ProgramResult) -> str:
     return f"The program failed: {problem}" + (f"\nIt printed before:\n{before}" if before else "")
 
 
-def _failed(text: str) -> Reply:
+def _failure(text: str) -> Reply:
     return Reply(text, Usage(0, 0), "error", model="python")
 
 

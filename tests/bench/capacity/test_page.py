@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capacity.report import updated
+from benchmarks.capacity.report import update_page
 from benchmarks.report import NONE_YET
 from podium.store.sql.database import CONNECTIONS
 
@@ -49,7 +49,7 @@ def document(**changed: Any) -> dict[str, Any]:
 def made_of(tmp_path: Path, found: dict[str, Any]) -> str:
     file = tmp_path / "capacity.json"
     file.write_text(json.dumps(found), "utf-8")
-    return updated(PAGE.read_text("utf-8"), file)
+    return update_page(PAGE.read_text("utf-8"), file)
 
 
 def test_what_was_measured_is_listed_row_by_row(tmp_path: Path) -> None:
@@ -86,5 +86,5 @@ def test_without_postgres_the_page_has_no_figures_for_replicas(tmp_path: Path) -
 
 def test_the_page_has_the_figures_of_the_results_that_are_there(tmp_path: Path) -> None:
     page = PAGE.read_text("utf-8")
-    assert updated(page, RESULTS) == page
-    assert NONE_YET in updated(page, tmp_path / "none.json")
+    assert update_page(page, RESULTS) == page
+    assert NONE_YET in update_page(page, tmp_path / "none.json")

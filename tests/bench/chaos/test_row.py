@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos.report import ChaosRow, figures_text, read_row, summarize, updated
+from benchmarks.chaos.report import ChaosRow, figures_text, read_row, summarize, update_page
 from benchmarks.report import NONE_YET
 
 ROOT = Path(__file__).parents[3]
@@ -92,7 +92,7 @@ def test_each_row_is_a_line_of_the_table_with_what_broke() -> None:
 
 def test_the_page_has_the_figures_of_the_committed_results(tmp_path: Path) -> None:
     page = PAGE.read_text("utf-8")
-    assert updated(page, ROOT / "results" / "chaos.json") == page, (
+    assert update_page(page, ROOT / "results" / "chaos.json") == page, (
         "python -m benchmarks.chaos.report results/chaos.json benchmarks/chaos/README.md"
     )
-    assert NONE_YET in updated(page, tmp_path / "none.json")
+    assert NONE_YET in update_page(page, tmp_path / "none.json")

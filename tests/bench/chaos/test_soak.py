@@ -13,7 +13,7 @@ from benchmarks.chaos.soak import (
     MIN_GROWTH_OBJECTS,
     SLOPE_RUNS,
     Gauge,
-    growing,
+    find_growth,
     measure_soak,
     slope,
 )
@@ -41,14 +41,14 @@ async def test_an_answer_that_is_none_is_lost(monkeypatch: pytest.MonkeyPatch) -
     async def silent(*_: object, **__: object) -> str:
         return ""
 
-    monkeypatch.setattr(soak, "answered", silent)
+    monkeypatch.setattr(soak, "ask_app", silent)
     row = await measure_soak(40, slices=2)
     assert row.lost == 40
     assert not row.holds
 
 
 def test_what_stays_as_it_is_does_not_grow() -> None:
-    assert growing(over_time("bytes", 0)) == ()
+    assert find_growth(over_time("bytes", 0)) == ()
     assert slope(over_time("bytes", 0), "bytes") == 0
 
 
@@ -63,14 +63,14 @@ def test_what_stays_as_it_is_does_not_grow() -> None:
     ],
 )
 def test_a_leak_of_any_kind_is_found(name: str, by: int) -> None:
-    found = growing(over_time(name, by))
+    found = find_growth(over_time(name, by))
     assert len(found) == 1
     assert found[0].startswith(name)
 
 
 def test_a_steep_slope_of_little_in_all_is_no_growth() -> None:
-    assert growing(over_time("bytes", MIB // 3, every=1_000)) == ()
-    assert growing(over_time("bytes", MIB, every=1_000))
+    assert find_growth(over_time("bytes", MIB // 3, every=1_000)) == ()
+    assert find_growth(over_time("bytes", MIB, every=1_000))
 
 
 def test_the_page_says_from_where_on_growth_counts() -> None:
@@ -88,7 +88,7 @@ def test_the_page_says_from_where_on_growth_counts() -> None:
 def test_one_moment_that_stands_out_is_no_growth() -> None:
     gauges = over_time("files", 0)
     gauges[5] = gauges[5]._replace(files=90, bytes=900 * MIB)
-    assert growing(gauges) == ()
+    assert find_growth(gauges) == ()
 
 
 def test_the_slope_is_of_ten_thousand_runs() -> None:

@@ -292,7 +292,7 @@ def _network(path: Path, layers: int | None) -> _Network:
     try:
         from safetensors.numpy import load_file
     except ImportError as error:
-        raise _missing("safetensors", error) from error
+        raise _missing_package("safetensors", error) from error
     try:
         tensors = load_file(path)
         count = 1 + max(int(name.split(".")[2]) for name in tensors if name.startswith("encoder."))
@@ -344,7 +344,7 @@ def _tokenizer() -> Tokenizer:
     try:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     except ImportError as error:
-        raise _missing("tokenizers", error) from error
+        raise _missing_package("tokenizers", error) from error
     words = (
         resources.files("podium.conductors.routing")
         .joinpath(VOCABULARY)
@@ -361,7 +361,7 @@ def _tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def _missing(package: str, error: ImportError) -> ConfigError:
+def _missing_package(package: str, error: ImportError) -> ConfigError:
     return ConfigError(
         f"embedding a question needs {package}, which is not here ({error}); install it by: "
         f"{install_command('router')}"

@@ -119,11 +119,12 @@ def fit_head(vectors: Array, rewards: Array, ridge: float) -> Array:
     Solved over the questions (the dual form), for there are fewer of them than numbers in a vector.
     """
     return np.stack(
-        [_ridge(vectors[known], column[known], ridge) for column, known in _asked(rewards)], axis=1
+        [_ridge(vectors[known], column[known], ridge) for column, known in _known_rewards(rewards)],
+        axis=1,
     ).astype(np.float32)
 
 
-def _asked(rewards: Array) -> list[tuple[Array, NDArray[np.bool_]]]:
+def _known_rewards(rewards: Array) -> list[tuple[Array, NDArray[np.bool_]]]:
     return [(column, ~np.isnan(column)) for column in rewards.T]
 
 

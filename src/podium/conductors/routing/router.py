@@ -81,7 +81,7 @@ class QualityBias:
         best = max(prices, key=lambda price: mean_reward(expected, rewards, costs, price))
         reach = _spent(expected, costs, best) - lowest
         steps = [price_within(expected, costs, lowest + mark * reach) for mark in MARKS[1:-1]]
-        return cls((_ceiling(expected, costs), *steps, best))
+        return cls((_highest_price(expected, costs), *steps, best))
 
 
 def mean_reward(expected: Array, rewards: Array, costs: Array, price: float) -> float:
@@ -100,7 +100,7 @@ def _spent(expected: Array, costs: Array, price: float) -> float:
     return float(costs[route(expected, costs, price)].mean())
 
 
-def _ceiling(expected: Array, costs: Array) -> float:
+def _highest_price(expected: Array, costs: Array) -> float:
     """Return a price at which every question goes to the cheapest worker."""
     apart = float(expected.max() - expected.min())
     distinct = np.unique(costs)
@@ -112,7 +112,7 @@ def price_within(expected: Array, costs: Array, budget: float) -> float:
     """Return the price that spends most of the budget: the middle of all that spend as much."""
     if _spent(expected, costs, 0.0) <= budget:
         return 0.0
-    ceiling = _ceiling(expected, costs)
+    ceiling = _highest_price(expected, costs)
 
     def lowest(spends: Callable[[float], bool]) -> float:
         low, high = 0.0, ceiling
