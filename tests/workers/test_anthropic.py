@@ -489,6 +489,15 @@ async def test_any_object_is_asked_for_by_an_open_tool(
     assert "output_config" not in vendor.body
 
 
+async def test_an_empty_object_is_a_reply(vendor: Vendor, ada: Worker) -> None:
+    call = {"type": "tool_use", "id": "t", "name": "reply", "input": {}}
+    vendor.says(message(call, stop="tool_use"))
+    reply = await ada.reply(replace(ASKED, schema=ANY_OBJECT))
+    assert (reply.text, reply.finish) == ("{}", "stop")
+    vendor.says(message(call, stop="max_tokens"))
+    assert (await ada.reply(replace(ASKED, schema=ANY_OBJECT))).text == ""
+
+
 async def test_any_object_beside_tools_is_left_to_the_model(
     vendor: Vendor, ada: Worker, tooled: Request
 ) -> None:

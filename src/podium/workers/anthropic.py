@@ -222,8 +222,10 @@ class MessageReplyParser(ReplyParser):
 
     def to_reply(self) -> Reply:
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        nothing = "{}" if self._stop_reason == "tool_use" else ""
         text = self._unsent_prefill + "".join(
-            block.join("input" if self._is_schema(block) else "text") for block in blocks
+            block.join("input") or nothing if self._is_schema(block) else block.join("text")
+            for block in blocks
         )
         calls = tuple(
             ToolCall(block.id, block.name, block.join("input") or "{}")
