@@ -282,6 +282,15 @@ async def test_a_run_that_is_cancelled_while_it_plans_leaves_nothing_running() -
     assert len(list(resumed.calls)) == 2 + 1 + 3
 
 
+async def test_a_deadline_that_passes_while_a_plan_is_written_cancels_what_it_began() -> None:
+    workers = [Diligent(name, turns=10**9) for name in NAMES]
+    planner = SlowPlanner(plan_text() + " " * 10**8)
+    run = await ask(planner, workers, budget=Budget(seconds=0.05))
+    assert (run.status, run.answer, run.spent.calls) == ("exhausted", None, 2)
+    assert [(step.worker, step.status) for step in run.cancelled_steps] == [("anna", "cancelled")]
+    assert len(list(run.calls)) == 2
+
+
 def random_workflow(chance: random.Random, *, conditions: bool = False) -> Workflow:
     steps = []
     for index in range(chance.randint(1, 5)):
