@@ -19,7 +19,8 @@ Every client below is run unmodified against `podium serve`, beside a control: t
 straight to the upstream. A case passes if the client ends with the same messages and objects, all
 ids differ, and the workers were sent what the client sent. All cases pass. The model is `podium`,
 `podium-ultra` or a worker's own name; the key is any text unless the server
-[requires keys](keys.md).
+[requires keys](keys.md). What a client sends needs a worker that has it: tools, a JSON schema,
+images ([connect models](../connect-models.md)).
 
 | client | base URL | API | settings | caveats | cases |
 |---|---|---|---|---|---|
