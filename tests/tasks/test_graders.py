@@ -25,10 +25,13 @@ async def test_exact_ignores_case_spaces_and_wrapping_and_nothing_else() -> None
 
 
 @pytest.mark.parametrize("name", ["exact", "number", "short", "contains", "math", "letter"])
-async def test_a_tagged_grader_requires_tags_and_a_plain_one_does_not(name: str) -> None:
+async def test_a_tagged_grader_requires_marks_and_a_plain_one_does_not(name: str) -> None:
     answer = "C" if name == "letter" else "7"
     assert await is_right(answer, name, answer)
-    assert not await is_right(answer, name, answer, tagged=True)
+    assert await is_right(answer, name, answer, tagged=True)
+    for marked in (f"So \\boxed{{{answer}}}.\nDone.", f"So.\n**Answer: {answer}**"):
+        assert await is_right(marked, name, answer, tagged=True), marked
+    assert not await is_right(f"First\n{answer}", name, answer, tagged=True)
     assert await is_right(f"<idea>…</idea><answer>{answer}</answer>", name, answer, tagged=True)
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.tasks import readers as hub
+from podium.tasks.answers import extract_boxed
 from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark
-from podium.tasks.readers import extract_boxed
 from podium.tasks.records import TaskRecord
 
 LEVELS = {f"level {level}" for level in range(1, 6)}
@@ -166,20 +166,28 @@ def test_private_tests_that_would_run_code_are_refused(data: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["math", "math500", "gsm8k", "mmlu", "rlpr", "aime24", "aime25", "gpqa-diamond"],
+    ("name", "asked", "reply"),
+    [
+        *(
+            (name, "\\boxed{}", "So it is $\\boxed{%s}$.")
+            for name in ("math", "math500", "gsm8k", "aime24", "aime25")
+        ),
+        ("rlpr", "<answer></answer>", "<idea>so</idea>\n<answer>%s</answer>"),
+        ("mmlu", "the letter", "The right answer is %s)."),
+        ("gpqa-diamond", "the letter", "The right answer is %s)."),
+    ],
 )
-async def test_every_question_asks_for_tags_and_its_answer_in_tags_is_right(
-    name: str, data: Path, tmp_path: Path
+async def test_every_question_says_how_to_mark_the_answer_and_such_a_reply_is_right(
+    name: str, asked: str, reply: str, data: Path, tmp_path: Path
 ) -> None:
     if name == "gpqa-diamond":
         data = gpqa_archive(tmp_path)
     for record in load_records(name, data=data):
         task = record.to_task()
-        assert "<idea></idea>" in task.question
-        assert "<answer></answer>" in task.question
-        assert await task.grader(f"<idea>so</idea>\n<answer>{task.answer}</answer>")
-        assert not await task.grader(task.answer)
+        assert asked in task.question
+        assert await task.grader(reply % task.answer)
+        assert await task.grader(f"<answer>{task.answer}</answer>")
+        assert not await task.grader(f"It is not 17.\nIt is not 18.\n{task.answer} it may be")
 
 
 def test_levels_and_difficulties_are_kept_however_they_are_written(data: Path) -> None:
@@ -262,12 +270,9 @@ async def test_reference_solutions_pass_their_tests_and_empty_ones_fail(
         assert await task.grader(f"<answer>{task.answer}</answer>"), task.id
         assert not await task.grader("<answer>pass</answer>"), task.id
         assert not await task.grader("<answer>raise SystemExit(0)</answer>"), task.id
-        if benchmark == "mbpp":
-            assert "<answer></answer>" in task.question
-        else:
-            assert "one Markdown block" in task.question
-            fenced = f"Here it is:\n```python\n{task.answer}\n```\nIt works."
-            assert await task.grader(fenced), task.id
+        assert "one Markdown block" in task.question
+        fenced = f"Here it is:\n```python\n{task.answer}\n```\nIt works."
+        assert await task.grader(fenced), task.id
 
 
 async def test_what_stood_in_the_question_may_be_left_out(data: Path) -> None:

@@ -19,6 +19,9 @@ from typing import Final
 LONGEST_ANSWER: Final = 2_000
 """Characters of a short answer."""
 
+LONGEST_LINE: Final = 100
+"""Characters of a reply that is an answer by itself."""
+
 LONGEST_REPLY_TO_JUDGE: Final = 50_000
 """Characters of an answer that a judge reads."""
 
@@ -28,6 +31,10 @@ _FENCED: Final = re.compile(
 """As in Markdown, a fence indented by four spaces is none: docstrings have such."""
 
 _TAG: Final = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_ANSWER_LINE: Final = re.compile(
+    r"\W{0,5}(?:(?:the|final|correct) )*answer(?: is\b:?|\W{0,2}:)[\s*_`]*(\S.{0,500}?)[\s*_`]*",
+    re.IGNORECASE,
+)
 
 _WRAPPING: Final = "\"'`*_“”‘’«» \t\n"
 _ENDS: Final = ".!;,"
@@ -88,6 +95,39 @@ def extract_answer(reply: str, *, tagged: bool) -> str | None:
     if found is None and not tagged:
         return reply.strip()
     return found
+
+
+def final_answer(reply: str, *, tagged: bool) -> str | None:
+    """Return a short answer: in the last answer tags, the last box, or the line "Answer: …".
+
+    Without these, return the whole reply, or None if `tagged` and it has more than one line.
+    """
+    if (found := extract_answer(reply, tagged=True)) is not None:
+        return found
+    if box := extract_boxed(reply):
+        return box
+    text = reply.strip()
+    last = text.rpartition("\n")[2]
+    if line := _ANSWER_LINE.fullmatch(last):
+        return line[1]
+    return None if tagged and (last != text or len(text) > LONGEST_LINE) else text
+
+
+def extract_boxed(text: str) -> str:
+    """Return the content of the last box, or nothing."""
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if start < 0:
+        return ""
+    rest = text[start:].partition("box")[2].removeprefix("ed").lstrip()
+    if not rest.startswith("{"):
+        first, *_ = [*rest.partition("$")[0].split(), ""]
+        return first
+    depth = 0
+    for position, character in enumerate(rest):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return rest[1:position].strip()
+    return ""
 
 
 def strip_fence(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The benchmarks that conductors are trained on and measured by, by name.
+r"""The benchmarks that conductors are trained on and measured by, by name.
 
     math            MATH: test, train, and prm800k (train and 4,000 problems of the test split)
     math500         MATH-500
@@ -13,9 +13,9 @@
     bigcodebench    BigCodeBench: complete, instruct, hard
     rlpr            RLPR's training set, where the answer has at most 30 characters
 
-Questions ask for the result in `<answer>` tags, so a reply without them is wrong. What a row
-means is in `readers`. Which files on this machine are understood, and what a benchmark is called
-on the hub, is in `benchmarks.toml`.
+Results of mathematics are asked for in `\boxed{}` and code in a Markdown block, which small models
+write too; the paper asks for all in `<answer>` tags. What a row means is in `readers`. Which files
+on this machine are understood, and what a benchmark is called on the hub, is in `benchmarks.toml`.
 """
 
 from __future__ import annotations

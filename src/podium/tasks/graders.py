@@ -1,4 +1,4 @@
-"""Graders: each decides whether a reply gives the right answer, and can be named in a file.
+r"""Graders: each decides whether a reply gives the right answer, and can be named in a file.
 
     exact        the same words, except for case and spaces
     letter       the right letter of a multiple choice
@@ -12,8 +12,9 @@
     code         a program that passes every test, run in the sandbox
     judge        the verdict of a model
 
-The answer is in the reply's `<answer>` tags. Without tags a grader reads the whole reply, unless
-it is `tagged`: then such a reply is wrong. A grader that cannot work raises when it is made.
+The answer is in the reply's `<answer>` tags, short ones also in `\boxed{}` or in a last line
+"Answer: …". Without these a grader reads the whole reply, unless it is `tagged`: then such a reply
+is wrong, except for a short answer of one line. A grader that cannot work raises when it is made.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from podium.tasks.answers import (
     chosen_letter,
     contains_words,
     extract_answer,
+    final_answer,
     is_same_text,
     nearest,
     only_number,
@@ -179,7 +181,7 @@ class AnswerGrader:
             raise ConfigError("the answer is missing: there is nothing to grade replies by")
 
     async def __call__(self, answer: str) -> bool:
-        text = extract_answer(answer, tagged=self.tagged)
+        text = final_answer(answer, tagged=self.tagged)
         return bool(text) and len(str(text)) <= self.longest and await self._accepts(str(text))
 
     async def _accepts(self, text: str) -> bool:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from podium.core.errors import ConfigError, install_command
-from podium.tasks.answers import render_prompt
+from podium.tasks.answers import extract_boxed, render_prompt
 from podium.tasks.records import TaskRecord, json_lines, open_text
 
 MBPP_SPLITS: Final[Mapping[str, range]] = MappingProxyType(
@@ -68,7 +68,7 @@ def livecodebench(row: DatasetRow, split: str) -> TaskRecord:
         else render_prompt("program", question=question),
         answer="",
         grader="code",
-        parameters={"tests": tests, "function": function, "tagged": True},
+        parameters={"tests": tests, "function": function},
         kind=str(row.data.get("platform") or split),
         difficulty=str(row.data.get("difficulty") or "") or None,
     )
@@ -122,23 +122,19 @@ def humaneval(row: DatasetRow, split: str) -> TaskRecord:
             "check": f"{row.text('test')}\ncheck({name})\n",
             "prelude": code,
             "limits": {**ASSERTIONS_LIMITS},
-            "tagged": False,
         },
         kind="humaneval",
     )
 
 
 def mbpp_one_test(row: DatasetRow, split: str) -> TaskRecord | None:
-    """MBPP with the first assertion in the question, graded on all of them.
-
-    The code is asked for in a Markdown block: small models do not close answer tags around code.
-    """
+    """MBPP with the first assertion in the question, graded on all of them."""
     record = mbpp(row, split)
     if record is None:
         return None
     text = row.text("text" if "text" in row.data else "prompt").strip()
     question = render_prompt("block", question=text, tests=str(row.data["test_list"][0]))
-    return replace(record, question=question, parameters={**record.parameters, "tagged": False})
+    return replace(record, question=question)
 
 
 def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
@@ -165,7 +161,6 @@ def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
         parameters={
             "check": "\n".join(filter(None, lines)),
             "limits": {**ASSERTIONS_LIMITS},
-            "tagged": True,
         },
         kind="mbpp",
     )
@@ -192,7 +187,6 @@ def bigcodebench(row: DatasetRow, split: str) -> TaskRecord:
             "prelude": f"{row.text('code_prompt').rstrip()}\n    pass\n",
             "in_process": True,
             "limits": {**BIGCODEBENCH_LIMITS},
-            "tagged": split == "instruct",
         },
         kind="bigcodebench",
         difficulty="hard" if split == "hard" else None,
@@ -231,23 +225,6 @@ def _level(written: Any) -> str | None:
     return f"level {level}" if level in {"1", "2", "3", "4", "5"} else None
 
 
-def extract_boxed(solution: str) -> str:
-    """Return the content of a solution's last box, or nothing."""
-    start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
-    if start < 0:
-        return ""
-    rest = solution[start:].partition("box")[2].removeprefix("ed").lstrip()
-    if not rest.startswith("{"):
-        first, *_ = [*rest.partition("$")[0].split(), ""]
-        return first
-    depth = 0
-    for position, character in enumerate(rest):
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return rest[1:position].strip()
-    return ""
-
-
 def gsm8k(row: DatasetRow, split: str) -> TaskRecord:
     """GSM8K: the result stands in the last line of the answer."""
     _, mark, answer = row.text("answer").rpartition("####")
@@ -282,7 +259,6 @@ def mmlu(row: DatasetRow, split: str) -> TaskRecord | None:
         ),
         answer=letter,
         grader="letter",
-        parameters={"tagged": True},
         kind=subject,
     )
 
@@ -349,7 +325,6 @@ def gpqa(row: DatasetRow, split: str) -> TaskRecord:
         question=render_prompt("letter", question=question, choices=_list_choices(choices)),
         answer=LETTERS[choices.index(right)],
         grader="letter",
-        parameters={"tagged": True},
         kind=str(row.data.get("High-level domain") or split),
         difficulty=difficulty or None,
     )

@@ -27,7 +27,7 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import Calls
 from podium.engine.runner import Options, Runner
 from podium.evals.sample import Case, EvalContext, Strategy
-from podium.tasks.answers import extract_answer
+from podium.tasks.answers import final_answer
 
 
 class Transcript:
@@ -346,7 +346,7 @@ def self_reflection(worker: str, form: Form) -> Strategy:
 
 
 def normalise_answer(reply: str) -> str:
-    answer = extract_answer(reply, tagged=False) or ""
+    answer = final_answer(reply, tagged=False) or ""
     return re.sub(r"\s+", " ", answer.casefold()).strip(_WRAPPING)
 
 
