@@ -82,12 +82,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any, ...]]]:
     batches: list[list[tuple[Any, ...]]] = []
     complete = Decoder.complete
 
-    def seen(
-        decoder: Decoder, prompts: Any, sampling: Any, choices: Any, captured: bool
-    ) -> list[Completion]:
+    def seen(decoder: Decoder, prompts: Any, sampling: Any, choices: Any) -> list[Completion]:
         rows = choices or [0] * len(prompts)
         batches.append(list(zip(prompts, sampling, rows, strict=True)))
-        return complete(decoder, prompts, sampling, choices=choices, captured=captured)
+        return complete(decoder, prompts, sampling, choices=choices)
 
     monkeypatch.setattr(Decoder, "complete", seen)
     return batches

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from podium.core.errors import ConfigError, StoreError, WorkerCrashed, install_command
 from podium.core.pool import WorkerProfile
 from podium.workers.local.batching import (
+    Arrivals,
     ModelName,
     SharedBatchModel,
     SharedByKey,
@@ -159,7 +160,7 @@ class _LoadedReader:
         )
         self._scales = ModelScales(self.pretrained.model)
 
-    def answer(self, gathered: Sequence[TextRequest]) -> None:
+    def answer(self, gathered: Sequence[TextRequest], arrivals: Arrivals[TextRequest]) -> None:
         """Read the texts, grouped by scaling; an error fails only its own batch."""
         import torch
 

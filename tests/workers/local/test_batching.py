@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
-from podium.workers.local import pretrained
+from podium.workers.local import captured, pretrained
 from podium.workers.local.decoding import Completion, Decoder, Sampling
 from podium.workers.local.lora import AdapterStack, LoraShape
 
@@ -179,6 +179,60 @@ async def test_rows_of_one_batch_have_adapters_of_their_own(
     assert len({plain, first, second}) == 3
     assert mixed[3:] == [plain, second]
     assert [await alone(model, [5, 6, 7], one) for one in wanted[:2]] == [plain, first]
+
+
+# ---- captured rows
+
+
+@pytest.fixture
+def captured_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Complete in rows of fixed size, as on a GPU; four of at most 64 tokens."""
+    monkeypatch.setattr(captured, "can_be_captured", lambda model: True)
+    monkeypatch.setattr(captured, "MAX_ROWS", 4)
+    monkeypatch.setattr(captured, "WIDTH_MULTIPLE", 16)
+    monkeypatch.setattr(captured, "MAX_BYTES", 4 * 64 * captured.bytes_per_token(tiny()))
+
+
+@pytest.mark.usefixtures("captured_rows")
+async def test_requests_that_arrive_while_rows_are_decoded_join_them(
+    name: ModelName, model: CompletionModel, adapter: str, tmp_path: Path
+) -> None:
+    other = str(save_adapter(tmp_path / "other", seed=2))
+    plain = CompletionModel(name)
+    asked = [
+        ([1 + place, 7], Sampling(1 + 7 * place % 40), (None, adapter, other)[place % 3])
+        for place in range(24)
+    ]
+    asked.append(([3] * 300, Sampling(2), None))  # longer than a row
+    tasks = []
+    for one in asked:
+        tasks.append(asyncio.create_task(model.complete(*one)))
+        await asyncio.sleep(0.002)
+    found = await asyncio.gather(*tasks)
+    with pytest.MonkeyPatch.context() as unpatched:
+        unpatched.setattr(captured, "can_be_captured", lambda model: False)
+        wanted = await asyncio.gather(*(plain.complete(*one) for one in asked))
+    plain.close()
+    assert found == wanted
+
+
+@pytest.mark.usefixtures("captured_rows")
+async def test_an_error_in_captured_rows_fails_the_requests_in_them_alone(
+    model: CompletionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await model.load()
+    step = captured.CapturedRows.step
+
+    def fails(rows: Any, tokens: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(captured.CapturedRows, "step", fails)
+    outcomes = await asyncio.gather(
+        *(alone(model, [1, place]) for place in range(6)), return_exceptions=True
+    )
+    assert [str(outcome) for outcome in outcomes] == ["out of memory"] * 6
+    monkeypatch.setattr(captured.CapturedRows, "step", step)
+    assert isinstance(await alone(model, [1, 2]), Completion)
 
 
 # ---- what goes wrong

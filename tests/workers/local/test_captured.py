@@ -1,6 +1,6 @@
-"""Batches of fixed size: the same completions as of batches that grow.
+"""Rows of fixed size: the same completions as of batches that grow.
 
-A graphics card records the step and repeats it, which is tested where there is one.
+A GPU captures the step and replays it, which is tested where there is one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ pytest.importorskip("transformers")
 from podium.workers.local import captured
 from podium.workers.local.captured import (
     GROUPED_ATTENTION,
-    SIZE_MULTIPLE,
-    BatchSize,
-    CapturedSteps,
+    CapturedRows,
+    CapturedSizes,
+    RowSize,
     bytes_per_token,
 )
-from podium.workers.local.decoding import Completion, Decoder, Sampling
+from podium.workers.local.decoding import Completion, Decoder, Job, Sampling
 from podium.workers.local.lora import EVERY_LINEAR_LAYER, AdapterStack, LoraShape
 
 pytestmark = pytest.mark.torch
@@ -33,7 +33,8 @@ pytestmark = pytest.mark.torch
 __all__ = ["one_thread"]
 
 PROMPTS = [[5, 80, 33, 200, 11, 9, 64], [7, 7], [42, 1, 3, 17, 250], [99]]
-LONG = [[where * 7 % 380 for where in range(SIZE_MULTIPLE + 5)], [1, 2, 3]]
+WIDTH = 16
+LONG = [[place * 7 % 380 for place in range(70)], [1, 2, 3]]
 
 
 def grouped(model: Any) -> Any:
@@ -49,7 +50,7 @@ def decoder(model: Any, **settings: Any) -> Decoder:
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 @pytest.mark.parametrize("attention", ["sdpa", GROUPED_ATTENTION])
 @pytest.mark.parametrize("prompts", [PROMPTS, LONG], ids=["short", "long"])
-def test_a_fixed_batch_completes_as_a_growing_one(
+def test_rows_of_fixed_size_complete_as_a_batch_that_grows(
     architecture: Architecture, attention: str, prompts: list[list[int]]
 ) -> None:
     model = tiny(architecture)
@@ -60,116 +61,138 @@ def test_a_fixed_batch_completes_as_a_growing_one(
     assert fixed == growing
 
 
-def test_a_batch_that_comes_again_knows_nothing_of_the_one_before(
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow rows, so that a few tokens make another width."""
+    monkeypatch.setattr(captured, "WIDTH_MULTIPLE", WIDTH)
+
+
+def sizes(one: Decoder) -> list[RowSize]:
+    return list(one.captured._rows)
+
+
+def limit_memory(monkeypatch: pytest.MonkeyPatch, model: Any, tokens: int) -> None:
+    monkeypatch.setattr(captured, "MAX_BYTES", tokens * bytes_per_token(model))
+
+
+def test_rows_that_are_used_again_contain_nothing_of_what_was_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = []
-    make = captured.FixedBatchCache.__init__
+    make = CapturedRows.__init__
 
-    def counted(memory: Any, *arguments: Any) -> None:
-        made.append(arguments[2:])
-        make(memory, *arguments)
+    def counted(rows: Any, model: Any, like: Any, size: RowSize, adapters: Any) -> None:
+        made.append(size)
+        make(rows, model, like, size, adapters)
 
-    monkeypatch.setattr(captured.FixedBatchCache, "__init__", counted)
+    monkeypatch.setattr(CapturedRows, "__init__", counted)
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
     sampling = [Sampling(6)] * 4
-    for prompts in (PROMPTS, [[9] * 12, [8], [7, 6], [5]], PROMPTS):
+    for prompts in (PROMPTS, [[9] * 9, [8], [7, 6], [5]], PROMPTS):
         assert fixed.complete(prompts, sampling, captured=True) == growing.complete(
             prompts, sampling
         )
-    assert made == [(BatchSize(4, 2 * SIZE_MULTIPLE, 0), None)]
+    assert made == [RowSize(4, WIDTH, 0)]
 
 
-def test_a_step_that_is_somewhat_too_large_is_taken_for_a_smaller_batch() -> None:
+def test_a_size_that_is_somewhat_too_large_serves_fewer_or_narrower_rows() -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
     sampling = [Sampling(6)] * 2
-    for prompts in (LONG, PROMPTS[:2]):
+    for prompts in ([[7] * 26, [1, 2]], PROMPTS[2:]):
         found = fixed.complete(prompts, sampling, captured=True)
         assert found == growing.complete(prompts, sampling)
-    assert list(fixed._captured._memories) == [BatchSize(4, 3 * SIZE_MULTIPLE, 0)]
+    assert sizes(fixed) == [RowSize(4, 2 * WIDTH, 0)]
     assert fixed.complete(PROMPTS[:1], sampling[:1], captured=True) == growing.complete(
         PROMPTS[:1], sampling[:1]
     )
-    assert len(fixed._captured._memories) == 2  # a fourth of the rows is another size
+    assert len(sizes(fixed)) == 2  # a fourth of the rows is another size
 
 
-def test_no_more_sizes_are_remembered_than_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_more_sizes_are_kept_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
-    room = 6 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
-    monkeypatch.setattr(captured, "MAX_BYTES", room)
-    for rows, remembered in ((4, [4]), (1, [4, 1]), (2, [1, 4]), (1, [4, 1]), (3, [1, 4])):
+    limit_memory(monkeypatch, fixed.model, 6 * WIDTH)
+    for rows, kept in ((4, [4]), (1, [4, 1]), (2, [1, 4]), (1, [4, 1]), (3, [1, 4])):
         sampling = [Sampling(3)] * rows
         found = fixed.complete(PROMPTS[:rows], sampling, captured=True)
         assert found == growing.complete(PROMPTS[:rows], sampling)
-        assert [size.rows for size in fixed._captured._memories] == remembered
+        assert [size.rows for size in sizes(fixed)] == kept
 
 
-def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_that_no_row_can_hold_is_completed_in_a_batch_that_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MAX_BYTES", SIZE_MULTIPLE * bytes_per_token(fixed.model))
+    limit_memory(monkeypatch, fixed.model, WIDTH - 1)
     sampling = [Sampling(3)] * 4
     found = fixed.complete(PROMPTS, sampling, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling)
-    assert not fixed._captured._memories
+    assert not sizes(fixed)
 
 
-def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limited_by", ["memory", "rows"])
+def test_a_row_that_is_done_takes_the_next_prompt(
+    limited_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = decoder(grouped(tiny()), end_tokens=(100,))
+    if limited_by == "memory":
+        limit_memory(monkeypatch, fixed.model, 4 * 3 * WIDTH)
+    else:
+        monkeypatch.setattr(captured, "MAX_ROWS", 4)
+    prompts = [[place, *PROMPTS[place % 4]] for place in range(19)]
+    sampling = [Sampling(1 + place * 5 % 23) for place in range(19)]
+    found = fixed.complete(prompts, sampling, captured=True)
+    assert found == decoder(tiny(), end_tokens=(100,)).complete(prompts, sampling)
+    assert [size.rows for size in sizes(fixed)] == [4]
+
+
+def test_prompts_that_arrive_later_join_in_more_and_wider_rows() -> None:
+    fixed, growing = decoder(grouped(tiny())), decoder(tiny())
+    prompts = [*PROMPTS, [3] * 50, *([place] for place in range(1, 8))]
+    sampling = [Sampling(60), Sampling(9), *[Sampling(20)] * 10]
+    jobs = [Job(key, *pair) for key, pair in enumerate(zip(prompts, sampling, strict=True))]
+    groups = iter([jobs[1:4], [], jobs[4:5], jobs[5:]])
+    found: dict[Any, Completion] = {}
+    order = []
+    for done in fixed.complete_jobs(jobs[:1], lambda: next(groups, [])):
+        found |= done
+        order += [key for key, _ in done]
+    assert [found[job.key] for job in jobs] == growing.complete(prompts, sampling)
+    assert order.index(1) < order.index(0)  # each is done when its own tokens are
+    assert sizes(fixed)[-1].rows == 16
+
+
+def test_wider_prompts_wait_until_the_rows_in_use_fit_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MAX_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model))
-    sampling = [Sampling(2 + where) for where in range(4)]
-    found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
-    assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
-    assert [size.rows for size in fixed._captured._memories] == [4]
+    limit_memory(monkeypatch, fixed.model, 4 * WIDTH)
+    jobs = [Job(number, [5, number], Sampling(8 + 8 * number)) for number in range(1, 3)]
+    jobs += [Job(3, [7] * WIDTH, Sampling(4)), Job(4, [9], Sampling(4))]
+    groups = iter([jobs[2:]])
+    found = dict(
+        pair for done in fixed.complete_jobs(jobs[:2], lambda: next(groups, [])) for pair in done
+    )
+    growing = decoder(tiny()).complete([job.prompt for job in jobs], [job.sampling for job in jobs])
+    assert [found[job.key] for job in jobs] == growing
 
 
 def left_free(count: int, model: object) -> int:
     return count
 
 
-def test_no_more_is_taken_than_half_of_what_the_card_has_left(
+def test_no_more_is_taken_than_half_of_what_the_gpu_has_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    a_row = 2 * SIZE_MULTIPLE * bytes_per_token(tiny())
-    for free, has_room in ((7 * a_row, False), (8 * a_row, True)):
-        monkeypatch.setattr(captured, "free_bytes", partial(left_free, free))
-        steps = CapturedSteps(tiny())
-        assert steps.has_room_for(PROMPTS[:3], 1, 3) == has_room  # three rows take room for four
+    row = WIDTH * bytes_per_token(tiny())
+    for free, rows in ((7, 1), (8, 4), (1, None)):
+        monkeypatch.setattr(captured, "free_bytes", partial(left_free, free * row))
+        size = CapturedSizes(tiny()).size_for(3, WIDTH, None)
+        assert (size and size.rows) == rows  # three rows take memory for four
 
 
-def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(
-    monkeypatch: pytest.MonkeyPatch,
+def test_rows_have_adapters_of_their_own_also_after_one_is_added(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(captured, "MIN_ROWS", 1)
-    fixed = decoder(grouped(tiny()), end_tokens=(100,))
-    filled = LONG[0][:SIZE_MULTIPLE]  # nothing is free before the one that stays
-    prompts = [PROMPTS[0], filled, *PROMPTS[2:]]
-    sampling = [Sampling(2), Sampling(30), Sampling(3), Sampling(3)]
-    expected = decoder(tiny(), end_tokens=(100,)).complete(prompts, sampling, copies=4)
-    for _ in range(2):  # in memories that were never used, and in such as were
-        assert fixed.complete(prompts, sampling, copies=4, captured=True) == expected
-        assert sorted(size.rows for size in fixed._captured._memories) == [4, 16]
-
-
-def test_where_there_is_no_room_for_a_smaller_batch_all_rows_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(captured, "MIN_ROWS", 1)
-    fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(
-        captured, "MAX_BYTES", 16 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
-    )
-    sampling = [Sampling(2), Sampling(20), Sampling(3), Sampling(3)]
-    found = fixed.complete(PROMPTS, sampling, copies=4, captured=True)
-    assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=4)
-    assert [size.rows for size in fixed._captured._memories] == [16]
-
-
-def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_added(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(captured, "MIN_ROWS", 1)
     torch.manual_seed(1)
     made = AdapterStack.fresh(tiny(), ("one", "other"), LoraShape(4))
     with torch.no_grad():
@@ -183,7 +206,7 @@ def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_adde
         stack = AdapterStack(model, targets=EVERY_LINEAR_LAYER)
         stack.add("one", tmp_path / "one")
         one = decoder(model, adapters=stack)
-        sampling = [Sampling(8), Sampling(2), Sampling(2)]  # the last few rows go on by themselves
+        sampling = [Sampling(8), Sampling(2), Sampling(2)]
         asked: dict[str, Any] = {"copies": 4, "captured": is_captured}
         first = one.complete(PROMPTS[:3], sampling, choices=[1, 0, 1], **asked)
         stack.add("other", tmp_path / "other")
@@ -195,15 +218,12 @@ def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_adde
     assert fixed[0][0] != fixed[1][0]
 
 
-def test_sampled_from_one_seed_both_draw_the_same() -> None:
-    sampling = [Sampling(10, 1.0)] * 4
-
-    def drawn(captured: bool) -> list[Completion]:
-        one = decoder(grouped(tiny()), seed=4)
-        return one.complete(PROMPTS, sampling, copies=2, captured=captured)
-
-    # No row ends early, so both draw as often; of fixed size they are a rounding error apart.
-    assert drawn(captured=True) == drawn(captured=False)
+def test_a_prompt_with_a_seed_draws_the_same_in_any_row() -> None:
+    sampling = [Sampling(10, 1.0, seed=seed) for seed in range(4)]
+    fixed = decoder(grouped(tiny())).complete(PROMPTS, sampling, copies=2, captured=True)
+    assert fixed == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
+    (drawn,) = decoder(grouped(tiny())).complete(PROMPTS[2:3], sampling[2:3], captured=True)
+    assert drawn == fixed[4]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
@@ -236,13 +256,13 @@ def with_an_adapter(model: Any) -> Decoder:
     return decoder(model, adapters=stack)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a graphics card that records")
-def test_a_recorded_step_completes_as_one_that_is_not() -> None:
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_captured_step_completes_as_one_that_is_not() -> None:
     growing, fixed = (with_an_adapter(model.cuda()) for model in (tiny(), grouped(tiny())))
     sampling = [Sampling(20)] * 4
     for choices in ([0, 1, 0, 1], [1, 0, 0, 1], [1, 1, 0, 0]):
         asked: dict[str, Any] = {"choices": choices, "copies": 3}
-        recorded = fixed.complete(PROMPTS, sampling, captured=True, **asked)
-        assert recorded == growing.complete(PROMPTS, sampling, **asked)
-    (memory,) = fixed._captured._memories.values()
-    assert memory._graph is not None
+        replayed = fixed.complete(PROMPTS, sampling, captured=True, **asked)
+        assert replayed == growing.complete(PROMPTS, sampling, **asked)
+    (rows,) = fixed.captured._rows.values()
+    assert rows._graph is not None

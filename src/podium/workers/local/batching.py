@@ -21,7 +21,7 @@ from podium.workers.local import weights
 from podium.workers.local.sources import weights_file
 
 if TYPE_CHECKING:
-    from podium.workers.local.decoding import Completion, Decoder, Sampling
+    from podium.workers.local.decoding import Completion, Decoder, Job, Sampling
     from podium.workers.local.pretrained import Pretrained
 
 Key = TypeVar("Key", bound=Hashable)
@@ -79,6 +79,7 @@ class BatchRequest(Protocol):
 
 RequestT = TypeVar("RequestT", bound=BatchRequest)
 RequestT_contra = TypeVar("RequestT_contra", bound=BatchRequest, contravariant=True)
+Arrivals = Callable[[], Sequence[RequestT]]
 
 
 class LoadedModel(Protocol[RequestT_contra]):
@@ -88,8 +89,13 @@ class LoadedModel(Protocol[RequestT_contra]):
     def pretrained(self) -> Pretrained:
         """The model and its tokenizer."""
 
-    def answer(self, requests: Sequence[RequestT_contra]) -> None:
-        """Resolve every request, with an error if it failed; never raise."""
+    def answer(
+        self, requests: Sequence[RequestT_contra], arrivals: Arrivals[RequestT_contra]
+    ) -> None:
+        """Resolve every request, with an error if it failed; never raise.
+
+        Those that it takes from `arrivals` came meanwhile, and are resolved too.
+        """
 
 
 class SharedBatchModel(Generic[RequestT]):
@@ -201,7 +207,7 @@ class _BatchThread(threading.Thread, Generic[RequestT]):
         is_last = False
         while not is_last:
             requests, is_last = self._next_batch()
-            work.answer(requests)
+            work.answer(requests, self._arrivals)
 
     def _next_batch(self) -> tuple[list[RequestT], bool]:
         requests: list[RequestT] = []
@@ -218,6 +224,17 @@ class _BatchThread(threading.Thread, Generic[RequestT]):
             except queue.Empty:
                 return requests, False
         return requests, True
+
+    def _arrivals(self) -> list[RequestT]:
+        """Return the requests that wait, without waiting for any."""
+        found: list[RequestT] = []
+        while not self._queue.empty():
+            another = self._queue.get()
+            if another is None:
+                self._queue.put(None)  # the end comes after what it waits for
+                break
+            found.append(another)
+        return found
 
 
 def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
@@ -328,15 +345,34 @@ class _LoadedCompletion:
         if self._captured:
             self.pretrained.model.config._attn_implementation = GROUPED_ATTENTION
 
-    def answer(self, requests: Sequence[CompletionRequest]) -> None:
+    def answer(
+        self, requests: Sequence[CompletionRequest], arrivals: Arrivals[CompletionRequest]
+    ) -> None:
         """Complete the requests; an error fails only its own batch."""
-        waiting = [request for request in requests if not request.future.cancelled()]
-        able = [request for request in waiting if self._has_adapter(request)]
+        able = self._able(requests)
+        if self._captured:
+            able = self._complete_in_rows(able, arrivals)
         for batch in split_batches(able, self._most_tokens):
             try:
                 deliver(batch, self._completions(batch))
             except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
                 deliver(batch, error)
+
+    def _able(self, requests: Sequence[CompletionRequest]) -> list[CompletionRequest]:
+        waiting = [request for request in requests if not request.future.cancelled()]
+        return [request for request in waiting if self._has_adapter(request)]
+
+    def _complete_in_rows(
+        self, requests: Sequence[CompletionRequest], arrivals: Arrivals[CompletionRequest]
+    ) -> list[CompletionRequest]:
+        """Complete what fits into captured rows; return the rest."""
+        too_long: list[CompletionRequest] = []
+        while requests:
+            run = _CapturedRun(self._decoder, arrivals)
+            run.complete(requests)
+            too_long += run.too_long
+            requests = self._able(run.later)
+        return too_long
 
     def _completions(self, batch: Sequence[CompletionRequest]) -> list[Completion]:
         adapters = self._decoder.adapters
@@ -344,7 +380,6 @@ class _LoadedCompletion:
             [request.prompt for request in batch],
             [request.sampling for request in batch],
             choices=[adapters.index(request.adapter) for request in batch] if adapters else None,
-            captured=self._captured,
         )
 
     def _has_adapter(self, request: CompletionRequest) -> bool:
@@ -368,6 +403,50 @@ class _LoadedCompletion:
             deliver([request], error)
             return False
         return True
+
+
+class _CapturedRun:
+    """Completes requests in captured rows, and others that join.
+
+    `later` have an adapter that was not loaded; it would change the captured step. `too_long` do
+    not fit into a row.
+    """
+
+    def __init__(self, decoder: Decoder, arrivals: Arrivals[CompletionRequest]) -> None:
+        self.later: list[CompletionRequest] = []
+        self.too_long: list[CompletionRequest] = []
+        self._decoder = decoder
+        self._arrivals = arrivals
+        self._unfinished: dict[Hashable, CompletionRequest] = {}
+
+    def complete(self, requests: Sequence[CompletionRequest]) -> None:
+        try:
+            for done in self._decoder.complete_jobs(self._jobs(requests), self._joining):
+                ended = [self._unfinished.pop(key) for key, _ in done]
+                deliver(ended, [completion for _, completion in done])
+        except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+            deliver(list(self._unfinished.values()), error)
+
+    def _joining(self) -> list[Job]:
+        return [] if self.later else self._jobs(self._arrivals())
+
+    def _jobs(self, requests: Sequence[CompletionRequest]) -> list[Job]:
+        from podium.workers.local.decoding import Job
+
+        adapters, jobs = self._decoder.adapters, []
+        known = (None, *adapters.names) if adapters is not None else (None,)
+        for request in requests:
+            if request.adapter not in known:
+                self.later.append(request)
+                continue
+            choice = adapters.index(request.adapter) if adapters is not None else None
+            job = Job(id(request), request.prompt, request.sampling, choice)
+            if self._decoder.has_room_for(job):
+                self._unfinished[job.key] = request
+                jobs.append(job)
+            else:
+                self.too_long.append(request)
+        return jobs
 
 
 def max_tokens(model: Any) -> int:

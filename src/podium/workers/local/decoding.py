@@ -1,23 +1,26 @@
 """Batched decoding with a transformers model.
 
 Every prompt may have its own adapter and sampling parameters; a prompt with several completions is
-read once. The cache either grows with every token and drops finished rows (`GrowingCache`), or has
-its final size from the start (`podium.workers.local.captured`), which a GPU can replay as a CUDA
-graph. Collecting requests into batches is `podium.workers.local.batching`. Needs torch.
+read once. A batch either grows with every token and drops finished rows (`GrowingCache`), or has
+rows of fixed size (`podium.workers.local.captured`), whose step a GPU replays as a CUDA graph: a
+row that is done takes the next prompt, also one that arrived meanwhile. Collecting requests is
+`podium.workers.local.batching`. Needs torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from podium.workers.local.captured import CapturedSteps
+from podium.workers.local.captured import MAX_ROWS, CapturedRows, CapturedSizes, RowSize
 from podium.workers.local.lora import AdapterStack
 
 
@@ -55,14 +58,23 @@ class Completion:
     ended: bool
 
 
-class BatchCache(Protocol):
-    """The keys and values of a batch."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A prompt to complete; `choice` is the index of its adapter."""
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the next token of every row; return the logits after it."""
+    key: Hashable
+    prompt: Sequence[int]
+    sampling: Sampling
+    choice: int | None = None
 
-    def keep(self, rows: Tensor) -> bool:
-        """Continue with these rows, if possible."""
+    @property
+    def size(self) -> int:
+        """The most tokens that it may take."""
+        return len(self.prompt) + self.sampling.max_tokens
+
+
+JoiningJobs = Callable[[], Sequence[Job]]
+"""Returns the jobs that arrived since the last call."""
 
 
 class Decoder:
@@ -86,7 +98,7 @@ class Decoder:
         self.device = next(model.parameters()).device
         self._ends = torch.tensor(list(end_tokens), dtype=torch.long, device=self.device)
         self._generator = None if seed is None else torch.Generator(self.device).manual_seed(seed)
-        self._captured = CapturedSteps(model)
+        self.captured = CapturedSizes(model)
 
     @torch.inference_mode()
     def complete(
@@ -114,51 +126,48 @@ class Decoder:
             raise ValueError("a prompt has no tokens; there is nothing to complete")
         if not prompts:
             return []
-        longest = max(one.max_tokens for one in sampling)
-        if captured and not self._captured.has_room_for(prompts, copies, longest):
-            if self._captured.has_room_for([max(prompts, key=len)], copies, longest):
-                return self._complete_in_halves(prompts, sampling, choices, copies)
-            captured = False
-        width = self._captured.width_for(prompts) if captured else max(map(len, prompts))
-        rows = self._tensor(choices) if choices is not None else None
-        tokens, mask = self._pad(prompts, width)
-        cache = DynamicCache(config=self.model.config)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        logits = forward(self, tokens, mask, positions, cache, rows)
-        every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
         samplings = [_for_copy(one, copy) for one in sampling for copy in range(copies)]
-        memory: BatchCache
         if captured:
-            memory = self._captured.batch(cache, mask, every, longest, self.adapters, rows)
-        else:
-            memory = GrowingCache(self, cache, mask, rows, every)
+            jobs = [
+                Job(index, prompts[one], own, None if choices is None else choices[one])
+                for index, own in enumerate(samplings)
+                for one in [index // copies]
+            ]
+            if all(self.has_room_for(job) for job in jobs):
+                done = dict(pair for pairs in self.complete_jobs(jobs) for pair in pairs)
+                return [done[job.key] for job in jobs]
+        logits, cache, mask = self.read_prompts(prompts, choices)
+        every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
+        rows = self._tensor(choices) if choices is not None else None
+        memory = GrowingCache(self, cache, mask, rows, every)
         return _Generation(self, memory, samplings).run_to_end(logits[every])
 
-    def _complete_in_halves(
-        self,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sequence[Sampling],
-        choices: Sequence[int] | None,
-        copies: int,
-    ) -> list[Completion]:
-        """Complete a batch that does not fit into memory by halves, recursively.
+    def has_room_for(self, job: Job) -> bool:
+        """True if the job can be completed in a captured row."""
+        return self.captured.size_for(1, job.size, self.adapters) is not None
 
-        Captured steps are faster by more than the number of halves.
+    @torch.inference_mode()
+    def complete_jobs(
+        self, jobs: Sequence[Job], arrivals: JoiningJobs = tuple
+    ) -> Iterator[list[tuple[Hashable, Completion]]]:
+        """Complete jobs in captured rows; yield those that are done, by their keys.
+
+        Others join from `arrivals` while any is unfinished.
         """
-        middle = len(prompts) // 2
-        return [
-            completion
-            for half in (slice(None, middle), slice(middle, None))
-            for completion in self.complete(
-                prompts[half],
-                sampling[half],
-                choices=choices[half] if choices is not None else None,
-                copies=copies,
-                captured=True,
-            )
-        ]
+        yield from _ContinuousBatch(self, jobs).run(arrivals)
 
-    def sample(self, logits: Tensor, sampling: _SamplingTensors, step: int) -> Tensor:
+    def read_prompts(
+        self, prompts: Sequence[Sequence[int]], choices: Sequence[int] | None
+    ) -> tuple[Tensor, DynamicCache, Tensor]:
+        """Return the logits after each prompt, the keys and values, and the mask."""
+        rows = self._tensor(choices) if choices is not None else None
+        tokens, mask = self._pad(prompts, max(map(len, prompts)))
+        cache = DynamicCache(config=self.model.config)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        return forward(self, tokens, mask, positions, cache, rows), cache, mask
+
+    def sample(self, logits: Tensor, sampling: _SamplingTensors, steps: Tensor) -> Tensor:
+        """Return the next token of every row; `steps` counts its tokens so far."""
         likeliest = logits.argmax(-1)
         if sampling.greedy:
             return likeliest
@@ -170,7 +179,8 @@ class Decoder:
             chances = _keep_top_p(chances, sampling.top_p)
         drawn = torch.multinomial(chances, 1, generator=self._generator)[:, 0]
         if sampling.seeded_draws is not None:
-            seeded_draws = sampling.seeded_draws[:, step]
+            last = sampling.seeded_draws.shape[1] - 1
+            seeded_draws = sampling.seeded_draws.gather(1, steps.clamp(max=last)[:, None])[:, 0]
             drawn = torch.where(seeded_draws >= 0, _token_at(chances, seeded_draws), drawn)
         return torch.where(sampling.temperature > 0, drawn, likeliest)
 
@@ -246,12 +256,11 @@ class GrowingCache:
         self._positions = self._positions + 1
         return logits
 
-    def keep(self, rows: Tensor) -> bool:
+    def keep(self, rows: Tensor) -> None:
         """Continue with these rows; a row may be repeated."""
         self._cache.batch_select_indices(rows)
         self._mask, self._positions = self._mask[rows], self._positions[rows]
         self._rows = self._rows[rows] if self._rows is not None else None
-        return True
 
 
 class _SamplingTensors:
@@ -275,7 +284,11 @@ class _SamplingTensors:
 
 
 class _Generation:
-    def __init__(self, decoder: Decoder, memory: BatchCache, sampling: Sequence[Sampling]) -> None:
+    """A batch that grows with every token."""
+
+    def __init__(
+        self, decoder: Decoder, memory: GrowingCache, sampling: Sequence[Sampling]
+    ) -> None:
         device = decoder.device
         self._decoder = decoder
         self._memory = memory
@@ -290,7 +303,8 @@ class _Generation:
         ended = torch.zeros(total, dtype=torch.bool, device=logits.device)
         live = torch.ones(total, dtype=torch.bool, device=logits.device)
         for step in range(self._longest):
-            tokens = self._decoder.sample(logits, self._chances, step)
+            steps = torch.full_like(self._limits, step)
+            tokens = self._decoder.sample(logits, self._chances, steps)
             written[self._rows[live], step] = tokens[live]
             ends = self._decoder.is_end(tokens) & live
             ended[self._rows[ends]] = True
@@ -300,15 +314,203 @@ class _Generation:
                 break
             if remaining < len(live) // 2:
                 kept = live.nonzero()[:, 0]
-                if self._memory.keep(kept):
-                    self._chances.keep(kept)
-                    tokens, self._rows = tokens[kept], self._rows[kept]
-                    self._limits, live = self._limits[kept], live[kept]
+                self._memory.keep(kept)
+                self._chances.keep(kept)
+                tokens, self._rows = tokens[kept], self._rows[kept]
+                self._limits, live = self._limits[kept], live[kept]
             logits = self._memory.step(tokens)
         return [
             Completion(tuple(token for token in row if token >= 0), has_ended)
             for row, has_ended in zip(written.tolist(), ended.tolist(), strict=True)
         ]
+
+
+CHECK_EVERY: Final = 8
+"""Steps between two looks at which rows are done; the GPU does not wait in between."""
+
+JOIN_EVERY: Final = 16
+"""Steps, at least, between readings of new prompts while other rows are decoded."""
+
+MAX_PROMPT_TOKENS: Final = 65_536
+"""Prompt tokens, padded, that are read at a time."""
+
+UNUSED: Final = Sampling(max_tokens=1)
+
+
+@dataclass(slots=True)
+class _RowState:
+    """What is known of each row: its job, its next logits and its tokens so far."""
+
+    memory: CapturedRows
+    jobs: list[Job | None]
+    logits: Tensor
+    written: Tensor
+    counts: Tensor
+    limits: Tensor
+    live: Tensor
+    ended: Tensor
+    chances: _SamplingTensors = field(init=False)
+
+    @classmethod
+    def empty(cls, memory: CapturedRows, like: Tensor) -> _RowState:
+        rows, device = memory.size.rows, like.device
+        numbers = torch.zeros(rows, dtype=torch.long, device=device)
+        flags = torch.zeros(rows, dtype=torch.bool, device=device)
+        return cls(
+            memory,
+            [None] * rows,
+            like.new_zeros((rows, like.shape[1])),
+            numbers.new_zeros((rows, memory.size.width)),
+            *(numbers, numbers.clone()),
+            *(flags, flags.clone()),
+        )
+
+    @property
+    def free(self) -> list[int]:
+        return [row for row, job in enumerate(self.jobs) if job is None]
+
+    @property
+    def used(self) -> list[int]:
+        return [row for row, job in enumerate(self.jobs) if job is not None]
+
+    def start(self, where: Tensor, jobs: Sequence[Job], logits: Tensor) -> None:
+        """Start jobs in these rows; `logits` are those after their prompts."""
+        for row, job in zip(where.tolist(), jobs, strict=True):
+            self.jobs[row] = job
+        self.logits[where] = logits
+        self.counts[where], self.ended[where], self.live[where] = 0, False, True
+        self.limits[where] = self.limits.new_tensor([job.sampling.max_tokens for job in jobs])
+        self._read_sampling()
+
+    def copy_from(self, other: _RowState) -> None:
+        """Continue with the used rows of another size, as the first ones."""
+        used = other.used
+        where = torch.tensor(used, device=self.live.device)
+        count = len(used)
+        self.memory.copy_from(other.memory, where)
+        self.jobs[:count] = [other.jobs[row] for row in used]
+        self.written[:count, : other.written.shape[1]] = other.written[where]
+        for name in ("logits", "counts", "limits", "live", "ended"):
+            getattr(self, name)[:count] = getattr(other, name)[where]
+        self._read_sampling()
+
+    def _read_sampling(self) -> None:
+        own = [UNUSED if job is None else job.sampling for job in self.jobs]
+        self.chances = _SamplingTensors(own, self.live.device)
+
+    def step(self, decoder: Decoder) -> None:
+        """Draw the next token of every row; a row that is done stays as it is."""
+        tokens = decoder.sample(self.logits, self.chances, self.counts)
+        last = self.written.shape[1] - 1
+        self.written.scatter_(1, self.counts.clamp(max=last)[:, None], tokens[:, None])
+        ends = decoder.is_end(tokens) & self.live
+        self.counts += self.live
+        self.ended |= ends
+        self.live &= ~ends & (self.counts < self.limits)
+        self.logits = self.memory.step(tokens)
+
+    def take_done(self) -> list[tuple[Hashable, Completion]]:
+        """Return the completions of rows that are done, and free these."""
+        live = self.live.tolist()
+        done = [row for row in self.used if not live[row]]
+        if not done:
+            return []
+        where = torch.tensor(done, device=self.live.device)
+        counts, ended = self.counts[where].tolist(), self.ended[where].tolist()
+        written = self.written[where, : max(counts)].tolist()
+        found = []
+        for row, tokens, count, has_ended in zip(done, written, counts, ended, strict=True):
+            job, self.jobs[row] = self.jobs[row], None
+            assert job is not None
+            found.append((job.key, Completion(tuple(tokens[:count]), has_ended)))
+        return found
+
+
+class _ContinuousBatch:
+    """Completes jobs in captured rows; a row that is done takes the next job."""
+
+    def __init__(self, decoder: Decoder, jobs: Sequence[Job]) -> None:
+        self._decoder = decoder
+        self._waiting = deque(jobs)
+        self._rows: _RowState | None = None
+
+    def run(self, arrivals: JoiningJobs) -> Iterator[list[tuple[Hashable, Completion]]]:
+        since = 0
+        while self._waiting or self._used:
+            if self._waiting and (since >= JOIN_EVERY or not self._used):
+                since = 0
+                while self._join():
+                    pass
+            assert self._rows is not None
+            for _ in range(CHECK_EVERY):
+                self._rows.step(self._decoder)
+            since += CHECK_EVERY
+            if done := self._rows.take_done():
+                yield done
+            self._waiting.extend(arrivals())
+
+    @property
+    def _used(self) -> list[Job]:
+        return [job for job in self._rows.jobs if job is not None] if self._rows else []
+
+    def _join(self) -> bool:
+        """Read as many waiting prompts as rows and memory allow; False if none."""
+        size = self._next_size()
+        taken = self._take(size)
+        if not taken:
+            return False
+        numbers: dict[tuple[int, ...], int] = {}
+        keys = [(job.choice or 0, *job.prompt) for job in taken]
+        sources = [numbers.setdefault(key, len(numbers)) for key in keys]
+        unique = [taken[sources.index(number)] for number in range(len(numbers))]
+        has_adapters = self._decoder.adapters is not None
+        choices = [job.choice or 0 for job in unique] if has_adapters else None
+        logits, cache, mask = self._decoder.read_prompts([job.prompt for job in unique], choices)
+        rows = self._resized(size, [layer.keys for layer in cache.layers], logits)
+        free, source, choice = (
+            None if values is None else torch.tensor(values, device=mask.device)
+            for values in (rows.free[: len(taken)], sources, choices)
+        )
+        assert free is not None
+        assert source is not None
+        rows.memory.load(free, cache, mask, source, choice)
+        rows.start(free, taken, logits[source])
+        return True
+
+    def _next_size(self) -> RowSize:
+        """Return the size for all jobs; the present one if these rows could not move to it."""
+        used, adapters = self._used, self._decoder.adapters
+        jobs = [*used, *islice(self._waiting, MAX_ROWS)]
+        wanted = self._decoder.captured.size_for(len(jobs), max(job.size for job in jobs), adapters)
+        assert wanted is not None, "the caller keeps other jobs away"
+        if self._rows is None:
+            return wanted
+        present = self._rows.memory.size
+        has_room = present.rows >= wanted.rows and present.width >= wanted.width
+        return present if used and (has_room or wanted.rows < len(used)) else wanted
+
+    def _take(self, size: RowSize) -> list[Job]:
+        """Take the waiting jobs that are read next."""
+        room = size.rows - len(self._used)
+        taken: list[Job] = []
+        widest = 0
+        while self._waiting and len(taken) < room and self._waiting[0].size <= size.width:
+            widest = max(widest, len(self._waiting[0].prompt))
+            if taken and widest * (len(taken) + 1) > MAX_PROMPT_TOKENS:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def _resized(self, size: RowSize, like: Sequence[Tensor], logits: Tensor) -> _RowState:
+        """Return the rows, moved to that size if they have another."""
+        before = self._rows
+        if before is None or before.memory.size != size:
+            memory = self._decoder.captured.get(size, self._decoder.adapters, like)
+            self._rows = _RowState.empty(memory, logits)
+            if before is not None and before.used:
+                self._rows.copy_from(before)
+        assert self._rows is not None
+        return self._rows
 
 
 def _keep_top_k(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
