@@ -51,7 +51,7 @@ async def program(case: Case, context: EvalContext) -> Run:
     """Answer by a program, and directly where it gave nothing."""
     model = next(worker.name for worker in case.pool if worker.is_model)
     tool = next(worker.name for worker in case.pool if worker.provider == "python")
-    write = "Write a Python program that prints the answer between <answer> tags."
+    write = "Write a Python program that prints the answer."
     workflow = Workflow(
         (
             Step(model, write),
