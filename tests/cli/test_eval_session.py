@@ -16,6 +16,7 @@ from podium.cli import eval_session
 from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import PoolOptions
+from podium.core.pool import WorkerProfile
 from podium_lab.etudes import ROLES
 
 
@@ -168,6 +169,7 @@ def test_the_pool_is_called_by_its_file_where_one_was_chosen(
     [
         (("transformers",), True, 1_000),
         (("transformers",), False, 32),  # a thousand would wait until they are out of time
+        (("transformers", "python"), True, 1_000),  # a tool has limits of its own
         (("transformers", "llamacpp"), True, 4),
         (("openai",), False, 8),
     ],
@@ -177,7 +179,8 @@ def test_concurrency_follows_the_worker(
     monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], has_card: bool, at_once: int
 ) -> None:
     monkeypatch.setattr(eval_session, "_has_gpu", lambda: has_card)
-    workers = [SimpleNamespace(profile=SimpleNamespace(provider=name)) for name in providers]
+    profiles = [WorkerProfile(name="one", provider=name) for name in providers]
+    workers = [SimpleNamespace(profile=profile) for profile in profiles]
     settings: Any = SimpleNamespace(workers=workers)
     usual = EvalSession(pool_options=PoolOptions(), eval_options=EvalOptions(), suite="s")
     assert usual._concurrency(settings) == at_once

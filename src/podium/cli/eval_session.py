@@ -203,10 +203,14 @@ class EvalSession:
     def _concurrency(self, settings: Settings) -> int:
         if self.eval_options.concurrency is not None:
             return self.eval_options.concurrency
-        providers = {worker.profile.provider for worker in settings.workers}
+        profiles = [worker.profile for worker in settings.workers]
+        providers = {profile.provider for profile in profiles if profile.is_model}
         if providers == {"transformers"} and _has_gpu():
             return GPU_CONCURRENCY
-        return min(CONCURRENCY.get(name, DEFAULT_CONCURRENCY) for name in providers)
+        return min(
+            (CONCURRENCY.get(name, DEFAULT_CONCURRENCY) for name in providers),
+            default=DEFAULT_CONCURRENCY,
+        )
 
     @property
     def _replies(self) -> Path | None:
