@@ -212,7 +212,7 @@ async def test_an_evaluation_is_a_table_with_intervals_once_it_is_done(
     shown = page.get_by_role("region", name="Strategies").get_by_role("row", name="ideal")
     await expect(shown).to_contain_text("30%")
     await expect(shown).to_contain_text("18% to 45%")
-    await expect(shown).to_contain_text("+27.5%")
+    await expect(shown).to_contain_text("+27.5 points")
     await expect(page.get_by_text("finished", exact=True)).to_be_visible()
 
 

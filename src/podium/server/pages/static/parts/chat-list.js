@@ -109,7 +109,7 @@ export async function shareChat(id) {
             cancel: 'Close',
             onSubmit: () => remove(`${address}/share`),
           },
-          h('p', {}, 'Whoever has this link and an API key of this server can read the conversation:'),
+          h('p', {}, 'Whoever has this link and may use this server can read the conversation:'),
           h('p', { class: 'share-link' }, h('code', {}, link), copyButton('Copy link', () => link)),
         )
       : formDialog(

@@ -137,9 +137,10 @@ function lead(difference) {
   if (!difference || typeof difference.value !== 'number') return count(null);
   const sign = difference.value > 0 ? '+' : '';
   const looks = difference.p_value < 0.05 ? (difference.value > 0 ? 'good' : 'bad') : '';
-  const range = `${percentText(difference.low)} to ${percentText(difference.high)}`;
+  const points = (/** @type {number} */ value) => String(Number((100 * value).toFixed(1)));
+  const range = `${points(difference.low)} to ${points(difference.high)} percentage points`;
   const title = `${range}, p = ${Number(difference.p_value).toPrecision(2)}`;
-  return h('span', { class: `badge ${looks}`, title }, sign + percentText(difference.value));
+  return h('span', { class: `badge ${looks}`, title }, `${sign}${points(difference.value)} points`);
 }
 
 /** @param {any} page */
