@@ -414,6 +414,17 @@ def make_etude(
     )
 
 
+def draw_etude(
+    rng: Random,
+    split: Split,
+    shapes: Mapping[EtudeShape, float],
+    *,
+    nested_share: float = NESTED_SHARE,
+) -> Etude:
+    """Make an étude of a shape that is drawn by these weights."""
+    return make_etude(rng, split, draw_shape(rng, shapes), nested_share=nested_share)
+
+
 def draw_shape(rng: Random, shapes: Mapping[EtudeShape, float]) -> EtudeShape:
     (shape,) = rng.choices(list(shapes), list(shapes.values()))
     return shape
@@ -430,7 +441,7 @@ class Etudes:
         """Yield études with shapes drawn by these weights."""
         rng = Random(f"{self.seed}/{self.split}")  # noqa: S311 - to be repeatable, not secret
         while True:
-            yield make_etude(rng, self.split, draw_shape(rng, shapes))
+            yield draw_etude(rng, self.split, shapes)
 
     def sample(self, n: int, shapes: Mapping[EtudeShape, float] = USUAL) -> list[Etude]:
         return list(islice(self.stream(shapes), n))

@@ -31,7 +31,7 @@ from podium.core.run import Round, StepRecord
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine.requests import PriorResult, compose
 from podium_lab.etudes.composition import USUAL, EtudeShape, Split
-from podium_lab.etudes.etude import NESTED_SHARE, Etude, draw_shape, make_etude, wording
+from podium_lab.etudes.etude import NESTED_SHARE, Etude, draw_etude, draw_shape, make_etude, wording
 from podium_lab.etudes.oracle import ROUND_BEFORE, oracle_reply
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.tasks import everyday_questions, grade
@@ -88,8 +88,7 @@ class ExampleSettings:
     order: plan.Order = "step-by-step"
 
     def draw_etude(self, rng: Random, split: Split = "train") -> Etude:
-        shape = draw_shape(rng, self.shapes)
-        return make_etude(rng, split, shape, nested_share=self.nested_share)
+        return draw_etude(rng, split, self.shapes, nested_share=self.nested_share)
 
     def draw_pool(
         self,

@@ -176,14 +176,15 @@ class AnswerGrader:
 def etude_task(etude: Etude) -> Task:
     """Return the étude as a task: its kind is the shape, its difficulty the number of steps, and
     the results of its other steps are milestones."""
+    *earlier, last = etude.steps
     return Task(
         id=etude.id,
         question=etude.question,
-        grader=AnswerGrader(etude.answer, etude.kind, etude.question),
+        grader=AnswerGrader(last.answer, last.kind, etude.question),
         kind=etude.shape.value,
         difficulty=str(len(etude.steps)),
-        answer=etude.answer,
-        milestones=tuple(AnswerGrader(step.answer, step.kind) for step in etude.steps[:-1]),
+        answer=last.answer,
+        milestones=tuple(AnswerGrader(step.answer, step.kind) for step in earlier),
     )
 
 

@@ -64,10 +64,8 @@ from podium.train.trainer_setup import (
 from podium.train.training_log import (
     TrainingLog,
     explain_out_of_space,
-    is_main_process,
     last_checkpoint,
     process_count,
-    process_index,
     wait_for_everyone,
 )
 from podium.train.worker_set import (
@@ -132,7 +130,7 @@ def _train(recipe: Recipe, arguments: GRPOConfig, *, resume: bool) -> None:
             log.log_stop(trainer.state.global_step)
             return
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-        if is_main_process():
+        if trainer.accelerator.is_main_process:
             name = CONDUCTOR if recipe.model.lora is not None else MODEL
             policy.save(recipe.output / name, weights)
         log.finish(_cache_counts(workers))
@@ -197,7 +195,7 @@ class _GrpoRun(TrainerCallback):
 
     def load_baselines(self, scorer: Scorer, pool: Pool, *, resume: bool) -> None:
         """Measure the baselines of every step, or read them on resume."""
-        if not is_main_process():
+        if not self._trainer.accelerator.is_main_process:
             return
         questions = self._held_out or self._practice[: self._recipe.run.eval_tasks]
         found = self._await(find_baselines(self._recipe, scorer, pool, questions, resume=resume))
@@ -264,7 +262,8 @@ class _GrpoRun(TrainerCallback):
 
         Everyday questions are logged apart: they say nothing about what is learned.
         """
-        share = self._measured[process_index() :: process_count()]
+        accelerator = self._trainer.accelerator
+        share = self._measured[accelerator.process_index :: accelerator.num_processes]
         temperature = self._recipe.run.eval_temperature
         if self._grpo.vllm is not None:
             self._trainer.vllm_generation.sync_weights()
