@@ -643,6 +643,16 @@ async def test_it_fits_a_small_window(page: Page, stage: ChatServer) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+async def test_an_answer_is_followed_to_its_end(page: Page, stage: ChatServer) -> None:
+    await page.set_viewport_size({"width": 380, "height": 500})
+    card = await asked(page, stage.site.address)
+    await answered(card)
+    await card.get_by_role("link", name="Open the run").wait_for()
+    await page.wait_for_function(
+        "() => document.documentElement.scrollHeight - innerHeight - scrollY < 5"
+    )
+
+
 async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: ChatServer) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
     await page.goto(stage.site.address)
