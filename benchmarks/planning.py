@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import tempfile
+from contextlib import aclosing
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -135,15 +136,16 @@ async def _first_tokens(model: Path) -> tuple[float, float]:
 
 
 async def _conducted_first_token(podium: AsyncPodium, question: str) -> float:
-    started, first = perf_counter(), 0.0
-    async for event in podium.stream(question, tier="podium"):
-        if isinstance(event, StepDelta) and not first:
-            first = perf_counter() - started
-    return first
+    started = perf_counter()
+    async with aclosing(podium.stream(question, tier="podium")) as events:
+        async for event in events:
+            if isinstance(event, StepDelta):
+                return perf_counter() - started
+    raise AssertionError(f"no answer to {question!r}")
 
 
 async def _direct_first_token(worker: Worker, question: str) -> float:
-    started, first = perf_counter(), 0.0
-    async for _ in worker.stream(WorkerRequest((user(question),))):
-        first = first or perf_counter() - started
-    return first
+    started = perf_counter()
+    async with aclosing(worker.stream(WorkerRequest((user(question),)))) as pieces:
+        await anext(pieces)
+        return perf_counter() - started
