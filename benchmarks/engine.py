@@ -124,13 +124,13 @@ def bare_taskgroup() -> Chain:
             await before
         return await worker.reply(request)
 
-    async def carry_out() -> None:
+    async def chain() -> None:
         async with asyncio.TaskGroup() as group:
             last: asyncio.Task[Reply] | None = None
             for _ in range(LENGTH):
                 last = group.create_task(link(last))
 
-    return carry_out
+    return chain
 
 
 def engine(*, watched: bool) -> Chain:
@@ -145,7 +145,7 @@ def engine(*, watched: bool) -> Chain:
     latest: deque[Event] = deque(maxlen=1)
     emit = latest.append if watched else None
 
-    async def carry_out() -> None:
+    async def chain() -> None:
         run = Run(
             id="run_bench",
             question=QUESTION,
@@ -164,7 +164,7 @@ def engine(*, watched: bool) -> Chain:
         )
         await Execution(context, run, Round(0, workflow), emit=emit, nest=_no_nesting).execute()
 
-    return carry_out
+    return chain
 
 
 def runner() -> Chain:

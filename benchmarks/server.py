@@ -253,11 +253,11 @@ async def _cost(contestant: ServerContestant, seconds: float) -> Costs:
     server = contestant.server
     before = server.cpu_seconds
     flooded = await run_load(contestant.call, in_flight=IN_FLIGHT, seconds=seconds)
-    after = await once_idle(server)
+    after = await wait_until_idle(server)
     return Costs(per_second=flooded.per_second, cpu_ms=(after - before) / flooded.requests * 1000)
 
 
-async def once_idle(server: Spending) -> float:
+async def wait_until_idle(server: Spending) -> float:
     """Return the CPU time of a server once it is idle."""
     spent = server.cpu_seconds
     for _ in range(MAX_IDLE_TRIES):

@@ -52,7 +52,7 @@ async def connections(url: str) -> int:
     return int((await _row(url, _CONNECTIONS))[0])
 
 
-async def left_alone(url: str) -> None:
+async def wait_until_unused(url: str) -> None:
     """Wait until there is no other connection."""
     for _ in range(MAX_TRIES):
         if not await connections(url):

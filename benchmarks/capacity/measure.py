@@ -27,7 +27,7 @@ from benchmarks.processes import (
     upstream_process,
 )
 from benchmarks.report import machine
-from benchmarks.server import once_idle
+from benchmarks.server import wait_until_idle
 from benchmarks.upstream import MODEL, WHOLE, Upstream
 from podium.core.errors import ConfigError
 
@@ -113,7 +113,7 @@ def server_groups(workers: int, replicas: int, url: str | None) -> list[ServerGr
     return found
 
 
-def family(process: int) -> Iterator[int]:
+def process_tree(process: int) -> Iterator[int]:
     """Yield the process and its living descendants."""
     yield process
     for thread in (PROC / str(process) / "task").glob("*/children"):
@@ -122,12 +122,12 @@ def family(process: int) -> Iterator[int]:
         except OSError:
             continue  # the thread has ended meanwhile
         for child in children:
-            yield from family(int(child))
+            yield from process_tree(int(child))
 
 
-def family_cpu_seconds(process: int) -> float:
+def tree_cpu_seconds(process: int) -> float:
     total = 0.0
-    for member in family(process):
+    for member in process_tree(process):
         try:
             total += cpu_seconds(member)
         except ConfigError:
@@ -135,10 +135,10 @@ def family_cpu_seconds(process: int) -> float:
     return total
 
 
-def family_memory_bytes(process: int) -> int:
+def tree_memory_bytes(process: int) -> int:
     """Return their memory; shared pages count once."""
     total = 0
-    for member in family(process):
+    for member in process_tree(process):
         lines = (PROC / str(member) / "smaps_rollup").read_text("ascii").splitlines()
         total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return 1024 * total
@@ -153,11 +153,11 @@ class Running:
 
     @property
     def cpu_seconds(self) -> float:
-        return sum(family_cpu_seconds(server.process.pid) for server in self.servers)
+        return sum(tree_cpu_seconds(server.process.pid) for server in self.servers)
 
     @property
     def memory_bytes(self) -> int:
-        return sum(family_memory_bytes(server.process.pid) for server in self.servers)
+        return sum(tree_memory_bytes(server.process.pid) for server in self.servers)
 
     async def run_load(self, load: Load, seconds: float) -> LoadResult:
         """Keep every process busy, all servers at once."""
@@ -209,7 +209,7 @@ class HoldingUpstream:
 
         return Connection()
 
-    async def until_asked(self, count: int) -> None:
+    async def wait_for_requests(self, count: int) -> None:
         """Wait until so many requests are held."""
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
@@ -243,7 +243,7 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> dict[str,
             async with asyncio.TaskGroup() as group:
                 for _ in range(count):
                     group.create_task(ask())
-                await upstream.until_asked(count)
+                await upstream.wait_for_requests(count)
                 held, upstream.holds = servers.memory_bytes, False
                 for connection in upstream.waiting:
                     connection.send((WHOLE,), 0)
@@ -319,15 +319,15 @@ async def _row(
     before = None if url is None else await database.read_counters(url)
     async with run_servers(group, upstream, home) as servers:
         first = await servers.run_load(load, extent.first_seconds)
-        await once_idle(servers)
+        await wait_until_idle(servers)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
         flooded = await servers.run_load(load, extent.seconds)
         open_connections = 0 if url is None else await database.connections(url)
-        cpu = await once_idle(servers) - cpu
+        cpu = await wait_until_idle(servers) - cpu
         theirs = await _database_cpu(url) - theirs
     made = None
     if url is not None and before is not None:
-        await database.left_alone(url)
+        await database.wait_until_unused(url)
         after, requests = await database.read_counters(url), first.requests + flooded.requests
         commits, rows, wal = ((a - b) / requests for a, b in zip(after, before, strict=True))
         made = {
@@ -351,4 +351,4 @@ async def _row(
 
 
 async def _database_cpu(url: str | None) -> float:
-    return 0.0 if url is None else family_cpu_seconds(await database.postmaster(url))
+    return 0.0 if url is None else tree_cpu_seconds(await database.postmaster(url))

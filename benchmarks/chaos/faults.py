@@ -23,7 +23,13 @@ from typing import Final
 from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import MARK
-from benchmarks.chaos.workload import DEEPER, connect_steps, every_run, repeatable, run_concurrently
+from benchmarks.chaos.workload import (
+    DEEPER,
+    connect_steps,
+    every_run,
+    run_concurrently,
+    seeded_random,
+)
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
 from podium.conductors.plan import write
@@ -157,7 +163,7 @@ class PlannedRun:
 
 def planned_run(index: int, seed: int, *, overlap: bool = False) -> PlannedRun:
     """Return the run with that number; every second one streams."""
-    chance = repeatable(seed, index)
+    chance = seeded_random(seed, index)
     alone = ALONE if chance.random() < SHARE_ALONE else ""
     cap = chance.randint(1, 12) if chance.random() < SHARE_CAPPED else None
     is_cancelled = overlap and chance.random() < SHARE_CANCELLED
@@ -173,7 +179,7 @@ def planned_run(index: int, seed: int, *, overlap: bool = False) -> PlannedRun:
 def write_plan(request: Request, seed: int) -> str:
     """Return a random plan for the question, whose last step is sometimes invalid."""
     mark = next(iter(MARK.findall(request.text)), "chaos")
-    chance = repeatable(seed, mark, len(request.text), len(request.messages))
+    chance = seeded_random(seed, mark, len(request.text), len(request.messages))
     workers = [chance.choice(list(FALLBACKS)) for _ in range(chance.randint(1, 5))]
     if len(workers) > 1 and chance.random() < SHARE_NESTED:
         workers[0] = DEEPER

@@ -27,8 +27,8 @@ from benchmarks.chaos.workload import (
     PRICE,
     cost_of,
     mark_of,
-    repeatable,
     runs_by_mark,
+    seeded_random,
     steps_done,
 )
 from benchmarks.postgres import running_postgres
@@ -151,7 +151,7 @@ class Load:
 
     async def keep_asking(self, client: int, key: CappedKey) -> None:
         """Ask with that key until the load is over."""
-        chance, number = repeatable(self.seed, client), 0
+        chance, number = seeded_random(self.seed, client), 0
         while not self.is_over:
             ended = await self._ask(f"chaos-{key.name}-{client:02d}-{number:05d}", key, chance)
             self.ended.append(ended)
@@ -252,7 +252,7 @@ class Killer:
         self._store = store
         self._port = port
         self._kills = kills
-        self._chance = random.Random(seed)  # noqa: S311 -- repeatable, not unguessable
+        self._chance = random.Random(seed)  # noqa: S311 -- seeded_random, not unguessable
 
     async def kill_for(self, seconds: float) -> None:
         """Kill a server every few seconds; restart each at once, except after the end."""

@@ -54,9 +54,9 @@ async def runs_by_mark(store: RunStore) -> dict[str, list[Run]]:
     return found
 
 
-def repeatable(*of: object) -> random.Random:
+def seeded_random(*of: object) -> random.Random:
     """Return a random generator seeded by these values."""
-    return random.Random(":".join(map(str, of)))  # noqa: S311 -- repeatable, not unguessable
+    return random.Random(":".join(map(str, of)))  # noqa: S311 -- seeded_random, not unguessable
 
 
 def mark_of(question: str) -> str:

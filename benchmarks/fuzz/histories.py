@@ -204,7 +204,7 @@ def reply_to(request: Request) -> Reply:
     """
     if any(f"Your subtask: {name}." in request.text for name in ("Think", "Doubt")):
         return Reply("A view.")
-    digest = hashlib.blake2b(repr(seen(request)).encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(repr(comparable(request)).encode(), digest_size=8).hexdigest()
     number = int(digest, 16)
     forced = request.tool_choice not in ("", "auto", "none")
     if request.tools and request.tool_choice != "none" and (forced or number % 3):
@@ -218,14 +218,16 @@ def reply_to(request: Request) -> Reply:
     return Reply(f"It is {digest}.")
 
 
-def seen(request: Request) -> object:
+def comparable(request: Request) -> object:
     """Return a request without what makes no difference: how arguments are spelled, and blanks
     around texts."""
-    messages = [(message.role, *map(_seen_part, message.parts)) for message in request.messages]
+    messages = [
+        (message.role, *map(_comparable_part, message.parts)) for message in request.messages
+    ]
     return replace(request, messages=()), messages
 
 
-def _seen_part(part: Part) -> Part:
+def _comparable_part(part: Part) -> Part:
     match part:
         case ToolCall():
             return replace(part, arguments=json.dumps(json.loads(part.arguments), sort_keys=True))
@@ -253,7 +255,7 @@ class Side:
 
     @property
     def last(self) -> object:
-        return seen(self.worker.requests[-1]) if self.worker.requests else None
+        return comparable(self.worker.requests[-1]) if self.worker.requests else None
 
 
 @asynccontextmanager

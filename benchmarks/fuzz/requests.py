@@ -55,7 +55,7 @@ ODD_HEADERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class EncodedRequest:
     """One request: its body in chunks, and its headers."""
 
     pieces: tuple[bytes, ...]
@@ -70,19 +70,19 @@ def depth_of(value: Any) -> int:
     return 1 + max(map(depth_of, inner), default=0)
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
+def positions(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every position of a body: a container, and a key or index in it."""
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
             yield value, key
-            yield from places(value[key])
+            yield from positions(value[key])
 
 
 def damage(body: Body, others: Sequence[Body], chance: Random) -> Body:
     """Apply one to three mutations to the body, half of which pass the first checks."""
     body = deepcopy(body)
     for _ in range(1 + int(chance.random() ** 2 * 3)):
-        found = list(places(body))
+        found = list(positions(body))
         if not found:
             break
         inside, key = chance.choice(found)
@@ -97,7 +97,7 @@ def damage(body: Body, others: Sequence[Body], chance: Random) -> Body:
             case 3:
                 inside.extend([value] * chance.choice((1, 1, 2, 30, 300)))
             case 4:
-                foreign, where = chance.choice(list(places(chance.choice(others))))
+                foreign, where = chance.choice(list(positions(chance.choice(others))))
                 inside[key] = deepcopy(foreign[where])
             case 5:
                 name = chance.choice(("a", "type", "items", "properties", "content", "$ref"))
@@ -131,7 +131,7 @@ def _alike(value: Any, chance: Random) -> Any:
     return value
 
 
-def sent(body: Body, token: str, chance: Random) -> Sent:
+def encode_request(body: Body, token: str, chance: Random) -> EncodedRequest:
     """Encode the body, most often as a client would."""
     text = json.dumps(body, ensure_ascii=chance.random() < 0.8)
     whole = text.encode("utf-8", "surrogatepass")
@@ -150,8 +150,8 @@ def sent(body: Body, token: str, chance: Random) -> Sent:
         headers.append(chance.choice(ODD_HEADERS))
     if chance.random() < 0.1:
         middle = int(chance.random() * (len(whole) + 1))
-        return Sent((whole[:middle], whole[middle:]), tuple(headers))
-    return Sent((whole,), tuple(headers))
+        return EncodedRequest((whole[:middle], whole[middle:]), tuple(headers))
+    return EncodedRequest((whole,), tuple(headers))
 
 
 def _misencode(text: str, chance: Random) -> bytes:

@@ -24,7 +24,7 @@ from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, InvalidResponse, post
 from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.requests import BODIES, Body, Sent, damage, depth_of, sent
+from benchmarks.fuzz.requests import BODIES, Body, EncodedRequest, damage, depth_of, encode_request
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
@@ -182,11 +182,11 @@ class BodyCampaign:
                 return
             known = self.corpus if self.corpus and chance.random() < 0.5 else bodies
             body = damage(known[int(chance.random() * len(known))], others, chance)
-            request = sent(body, self.token, chance)
+            request = encode_request(body, self.token, chance)
             if broken := await self._send(body, request):
                 self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
 
-    async def _send(self, body: Body, request: Sent) -> str:
+    async def _send(self, body: Body, request: EncodedRequest) -> str:
         """Send one request; return what is wrong with the answer, or nothing."""
         began = time.process_time()
         try:

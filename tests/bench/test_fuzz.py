@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.asgi import HttpResponse, InvalidResponse
 from benchmarks.fuzz import fuzz_bodies, fuzz_histories, histories
-from benchmarks.fuzz.requests import BODIES, MAX_BYTES, Sent, damage, sent
+from benchmarks.fuzz.requests import BODIES, MAX_BYTES, EncodedRequest, damage, encode_request
 from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
 from podium.server.answers import tiers
 from podium.server.answers.conversation import Fingerprint
@@ -98,11 +98,12 @@ async def test_an_error_that_only_the_log_has_is_found(monkeypatch: pytest.Monke
 
 
 def test_requests_are_repeatable_and_bounded() -> None:
-    def some(seed: int) -> list[Sent]:
+    def some(seed: int) -> list[EncodedRequest]:
         chance = Random(seed)
         bodies = BODIES[CHAT]
         return [
-            sent(damage(chance.choice(bodies), bodies, chance), "pk", chance) for _ in range(300)
+            encode_request(damage(chance.choice(bodies), bodies, chance), "pk", chance)
+            for _ in range(300)
         ]
 
     assert some(1) == some(1)

@@ -45,14 +45,14 @@ def test_what_the_page_allows_and_what_it_does_not_is_answered(
     check(response.status_code, response.text)
 
 
-def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def positions(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where in a body something can go wrong."""
     if here:
         yield here
     if isinstance(value, dict | list):
         named = value.items() if isinstance(value, dict) else enumerate(value)
         for name, item in named:
-            yield from places(item, (*here, name))
+            yield from positions(item, (*here, name))
 
 
 @st.composite
@@ -61,7 +61,7 @@ def gone_wrong(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     path = draw(st.sampled_from(sorted(BODIES)))
     body = copy.deepcopy(draw(st.sampled_from(BODIES[path])))
     for _ in range(draw(st.integers(1, 3))):
-        *way, last = draw(st.sampled_from(list(places(body))))
+        *way, last = draw(st.sampled_from(list(positions(body))))
         inside: Any = body
         for name in way:
             inside = inside[name]

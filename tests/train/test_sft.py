@@ -25,7 +25,7 @@ from podium.train.sft import (
     MultiAdapterTrainer,
     collate,
     evaluate_examples,
-    own_share,
+    process_share,
 )
 from podium.train.trainer_setup import silence
 from podium.train.training_log import last_checkpoint
@@ -285,10 +285,10 @@ def test_processes_divide_the_rows_of_every_adapter(monkeypatch: pytest.MonkeyPa
     shares = []
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
-        shares.append(own_share(batch, 2))
+        shares.append(process_share(batch, 2))
     assert shares == [[*A[:2], *B[:2]], [*A[2:], *B[2:]]]
     with pytest.raises(ConfigError, match="3 rows of each adapter cannot be divided among 2"):
-        own_share(batch[:6], 2)
+        process_share(batch[:6], 2)
 
 
 def test_metrics_also_go_where_the_recipe_says(base: Path, tmp_path: Path) -> None:

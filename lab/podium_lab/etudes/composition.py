@@ -191,7 +191,7 @@ def try_operations(
     for _ in range(tries):
         if len(set(branches)) > 1:
             branches = tuple(rng.sample(skeleton.branches, len(branches)))
-        operations = _Attempt(rng, split, joining, last).carry_out(branches, after)
+        operations = _Attempt(rng, split, joining, last).compose(branches, after)
         if operations and (len(operations) == 1 or split_of(signature(operations)) == split):
             return operations
     return None
@@ -237,7 +237,7 @@ class _Attempt:
         self._end = _Demand(ANYTHING, skill=last)
         self._operations: list[Operation] = []
 
-    def carry_out(self, branches: tuple[int, ...], after: int) -> tuple[Operation, ...] | None:
+    def compose(self, branches: tuple[int, ...], after: int) -> tuple[Operation, ...] | None:
         if self._joining is None:
             done = self._chain(None, branches[0], self._end)
         else:

@@ -201,7 +201,7 @@ class Nesting(NamedTuple):
     close: str
 
 
-def put_into_words(
+def write_question(
     rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
 ) -> Wording:
     """Return a question for the answer of the last operation."""
@@ -212,7 +212,7 @@ def put_into_words(
         nested = nest(rng, split, operations)
         if nested is not None:
             return nested
-    return line_up(rng, split, operations)
+    return write_sequence(rng, split, operations)
 
 
 def ask(rng: Random, split: Split, operation: Operation) -> str:
@@ -222,7 +222,7 @@ def ask(rng: Random, split: Split, operation: Operation) -> str:
     return capitalise(frame.format(clause=clause(rng, split, operation, phrase)))
 
 
-def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
+def write_sequence(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
     """Return imperative clauses in a row."""
     words = rng.choice(connectives(split))
     question = ""
@@ -391,7 +391,7 @@ def make_etude(
     if split == "train" and shape in TEST_ONLY:
         raise UsageError(f"études of shape {shape.value} are for testing alone; choose another")
     operations = compose_operations(rng, split, shape)
-    words = put_into_words(rng, split, operations, nested_share)
+    words = write_question(rng, split, operations, nested_share)
     return Etude(
         blake2b(f"{split}\0{words.question}".encode(), digest_size=8).hexdigest(),
         split,

@@ -44,7 +44,7 @@ _ALL: Final = 0
 """The size of a reference to all results there are."""
 
 
-class Visible(NamedTuple):
+class VisibleStep(NamedTuple):
     """A step as later workers see it; `before` says that it is of the round before."""
 
     subtask: str
@@ -63,13 +63,13 @@ class Reference(NamedTuple):
     kind: Kind | None = None
 
 
-class Inner(NamedTuple):
+class QuotedStep(NamedTuple):
     """The result of the visible step whose very words stand here."""
 
     step: int
 
 
-Argument = Value | Reference | Inner
+Argument = Value | Reference | QuotedStep
 
 
 class Reading(NamedTuple):
@@ -94,17 +94,17 @@ def oracle_reply(family: str, message: str) -> str:
     return answers.pop() if len(answers) == 1 else UNSURE
 
 
-def read_message(message: str) -> tuple[str, tuple[Visible, ...]]:
+def read_message(message: str) -> tuple[str, tuple[VisibleStep, ...]]:
     """Split a message into the subtask and the visible steps."""
     visible = []
     while section := _SECTION.match(message):
         before = section["step"].endswith(ROUND_BEFORE)
-        visible.append(Visible(section["subtask"], section["reply"], before))
+        visible.append(VisibleStep(section["subtask"], section["reply"], before))
         message = message[section.end() :]
     return message, tuple(visible)
 
 
-def _relevant_steps(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
+def _relevant_steps(subtask: str, shown: Sequence[VisibleStep]) -> tuple[VisibleStep, ...]:
     """Drop the steps of the round before that were not known, are repeated in this round, or
     follow the step that is being repeated."""
     now = [step for step in shown if not step.before]
@@ -167,7 +167,7 @@ def _arguments(skill: Skill, texts: Mapping[str, str]) -> tuple[Argument, ...] |
 
 def _argument(slot: str, text: str, kinds: frozenset[Kind]) -> Argument | None:
     if inner := _inner().fullmatch(text):
-        return Inner(int(inner[1]))
+        return QuotedStep(int(inner[1]))
     if slot == COUNT and text.casefold() in _count_words():
         return Reference(1, Kind.NUMBER)
     reference = _reference(text)
@@ -257,14 +257,14 @@ def _frames() -> Iterator[str]:
 # ---- what the references mean
 
 
-def _resolve(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...] | None:
+def _resolve(reading: Reading, visible: Sequence[VisibleStep]) -> tuple[Value, ...] | None:
     values: list[Value] = []
     stack = _stack(visible)
     for argument in reading.arguments:
         if isinstance(argument, Value):
             values.append(argument)
             continue
-        if isinstance(argument, Inner):
+        if isinstance(argument, QuotedStep):
             steps = [argument.step]
         elif argument.size == 1:
             steps = _topmost(reading.skill, len(values), argument.kind, visible, stack)
@@ -283,7 +283,11 @@ def _resolve(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...] 
 
 
 def _topmost(
-    skill: Skill, position: int, kind: Kind | None, visible: Sequence[Visible], stack: Sequence[int]
+    skill: Skill,
+    position: int,
+    kind: Kind | None,
+    visible: Sequence[VisibleStep],
+    stack: Sequence[int],
 ) -> list[int]:
     order = [*reversed(stack), *reversed(range(len(visible)))]
     for step in order:
@@ -301,7 +305,7 @@ def _could_fit(skill: Skill, position: int, kind: Kind | None, subtask: str) -> 
     return not understood or any(reading.skill.results & wanted for reading in understood)
 
 
-def _on_top(size: int, visible: Sequence[Visible], stack: Sequence[int]) -> list[int]:
+def _on_top(size: int, visible: Sequence[VisibleStep], stack: Sequence[int]) -> list[int]:
     everything = list(range(len(visible)))
     if size == _ALL:
         return list(stack) if len(stack) in SIZES else everything
@@ -317,14 +321,14 @@ def _find_value(skill: Skill, position: int, kind: Kind | None, reply: str) -> V
     return None
 
 
-def _stack(visible: Sequence[Visible]) -> list[int]:
+def _stack(visible: Sequence[VisibleStep]) -> list[int]:
     """Return the steps whose results no later visible step has used."""
     stack: list[int] = []
     for index, step in enumerate(visible):
         text = _with_inner_marked(step.subtask, visible[:index])
         understood = readings(text)
         for argument in understood[0].arguments if understood else ():
-            if isinstance(argument, Inner) and argument.step in stack:
+            if isinstance(argument, QuotedStep) and argument.step in stack:
                 stack.remove(argument.step)
             elif isinstance(argument, Reference) and stack:
                 del stack[-(argument.size or len(stack)) :]
@@ -332,7 +336,7 @@ def _stack(visible: Sequence[Visible]) -> list[int]:
     return stack
 
 
-def _with_inner_marked(subtask: str, visible: Sequence[Visible]) -> str:
+def _with_inner_marked(subtask: str, visible: Sequence[VisibleStep]) -> str:
     """Replace the words of visible steps in the subtask by marks."""
     longest_first = sorted(range(len(visible)), key=lambda step: -len(visible[step].subtask))
     for step in longest_first:

@@ -236,7 +236,7 @@ TRUE_SECOND: Final = 0.6
 TRUE_CLAUSES: Final = 0.65
 TRUE_ACCESS: Final = 0.5
 
-Voice = Callable[[str, str], str]
+ReplyFunction = Callable[[str, str], str]
 """Returns the reply of a worker, named by its role, to a message."""
 
 
@@ -256,7 +256,7 @@ def make_second_rounds(
     What the workers declined, `FlakyWorker` of the same share and seed declines again: repeating a
     request word by word is of no use.
     """
-    voice = flaky_replies(settings.flaky_share, settings.flaky_seed)
+    reply_as = flaky_replies(settings.flaky_share, settings.flaky_seed)
     while True:
         wanted = rng.random() < 0.5
         cause_is_worker = not wanted and rng.random() < WRONG_WORKER
@@ -267,7 +267,7 @@ def make_second_rounds(
             workflow = etude.own_plan
             if cause_is_worker:
                 workflow = _with_a_wrong_worker(rng, workflow, pool)
-            round_ = carry_out(workflow, pool, voice, order=settings.order)
+            round_ = execute_round(workflow, pool, reply_as, order=settings.order)
             if grade(round_.steps[-1].reply, etude) is wanted:
                 context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
                 yield SecondRound(etude, context, wanted)
@@ -285,7 +285,7 @@ def make_second_round_examples(
     """Yield examples of second rounds: the answer is accepted, or there is another plan with random
     workers, whatever the first round came to."""
     rng = Random(f"{seed}/later openings")  # noqa: S311 - repeatable, not secret
-    voice, order = flaky_replies(settings.flaky_share, seed), settings.order
+    reply_as, order = flaky_replies(settings.flaky_share, seed), settings.order
     while True:
         etude = settings.draw_etude(rng)
         pool = settings.draw_pool(rng, etude.families, composed=False)
@@ -293,7 +293,7 @@ def make_second_round_examples(
             workflow = any_workflow(rng, pool, etude, TRUE_CLAUSES, TRUE_ACCESS)
         else:
             workflow = etude.own_plan
-        round_ = carry_out(workflow, pool, voice, order=order)
+        round_ = execute_round(workflow, pool, reply_as, order=order)
         if rng.random() < settings.accepted_share:
             text = plan.write_acceptance(order)
         else:
@@ -302,10 +302,10 @@ def make_second_round_examples(
         yield PlanExample(context, text)
 
 
-def carry_out(
+def execute_round(
     workflow: Workflow,
     pool: Pool,
-    voice: Voice,
+    reply_as: ReplyFunction,
     *,
     before: Round | None = None,
     order: plan.Order = "step-by-step",
@@ -323,22 +323,22 @@ def carry_out(
             pairs = [*earlier, *pairs]
         is_final = position == len(workflow) - 1
         prompt = compose(step.subtask, question=None, prior=pairs, is_final=is_final)
-        reply = voice(step.worker, prompt)
+        reply = reply_as(step.worker, prompt)
         asked = (step.worker, step.subtask, step.access)
         record = StepRecord(index, position, *asked, "done", reply, None, 0.0, 0.0, prompt=prompt)
         steps.append(replace(record, answered_by=step.worker))
     return Round(index, workflow, tuple(steps), plan_text=plan.write(workflow, pool, order=order))
 
 
-def flaky_replies(share: float, seed: int) -> Voice:
+def flaky_replies(share: float, seed: int) -> ReplyFunction:
     """Return perfect specialists that decline as a `FlakyWorker` does; the others guess."""
 
-    def voice(worker: str, message: str) -> str:
+    def reply_as(worker: str, message: str) -> str:
         if is_declined(worker, message, share, seed):
             return UNSURE
         return oracle_reply(worker, message) if worker in FAMILIES else _guess(worker, message)
 
-    return voice
+    return reply_as
 
 
 def _guess(worker: str, message: str) -> str:

@@ -141,7 +141,9 @@ async def _space(
     if begun is not None:
         return read_space(described, evolve.directions, begun.path)
     readings = CachedReader(reader)
-    await runner.try_out([(Coordinator.blank(described), readings)], tasks[:LOOKED_AT], seed=(0,))
+    await runner.run_trials(
+        [(Coordinator.blank(described), readings)], tasks[:LOOKED_AT], seed=(0,)
+    )
     return SearchSpace(described, principal_directions(await readings.states(), evolve.directions))
 
 
@@ -182,9 +184,9 @@ class _Evolution:
 
     @property
     def coordinator(self) -> Coordinator:
-        return self._made(self._search.found)
+        return self._make_coordinator(self._search.found)
 
-    def _made(self, chosen: NDArray[np.float64]) -> Coordinator:
+    def _make_coordinator(self, chosen: NDArray[np.float64]) -> Coordinator:
         return self._blank.with_parameters(self._space.parameters(chosen))
 
     def resume(self, begun: Checkpoint) -> None:
@@ -217,8 +219,8 @@ class _Evolution:
         return True
 
     async def _one_step(self, tasks: Sequence[Task]) -> None:
-        candidates = [self._made(chosen) for chosen in self._search.ask()]
-        trials = await self._try_out(candidates, tasks, seed=(self._seed, self.step + 1))
+        candidates = [self._make_coordinator(chosen) for chosen in self._search.ask()]
+        trials = await self._run_trials(candidates, tasks, seed=(self._seed, self.step + 1))
         rewards = rewards_of(trials)
         every_trial = [trial for own in trials for trial in own]
         seen = diagnose_trials(every_trial, best=max(rewards), sigma=self._search.sigma)
@@ -227,11 +229,11 @@ class _Evolution:
         self._training_log.end_step(self.step)
         every = self._recipe.run.eval_every
         if every and self.step % every == 0:
-            (measured,) = await self._try_out([self.coordinator], self.held_out)
+            (measured,) = await self._run_trials([self.coordinator], self.held_out)
             self._training_log.log_measurement(self.step, diagnose_trials(measured))
         self._keep()
 
-    async def _try_out(
+    async def _run_trials(
         self,
         coordinators: Sequence[Coordinator],
         tasks: Sequence[Task],
@@ -245,7 +247,7 @@ class _Evolution:
             else (one, shared)
             for one in coordinators
         ]
-        return await self._runner.try_out(candidates, tasks, seed=seed)
+        return await self._runner.run_trials(candidates, tasks, seed=seed)
 
     def _tell(self, rewards: Sequence[float]) -> None:
         self._search.tell(rewards)

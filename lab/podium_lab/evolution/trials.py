@@ -176,7 +176,7 @@ class TrialRunner:
         self._options = Options(rounds=turns, max_steps=1)
         self._call_policy = CallPolicy()
 
-    async def try_out(
+    async def run_trials(
         self,
         candidates: Sequence[tuple[Coordinator, Reader]],
         tasks: Sequence[Task],

@@ -238,7 +238,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     test = {name: encode(loaded, group, position(name)) for name, group in tested.items()}
     rows, steps = sft.batch // parts, sft.steps * parts
     planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_tokens)
-    plan = [own_share(batch, len(encoded)) for batch in planned]
+    plan = [process_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
         watcher = _SftCallback(recipe, training_log, lambda: evaluate_examples(loaded, stack, test))
@@ -264,7 +264,7 @@ def gradient_clipping(stack: AdapterStack | None, bound: float) -> list[TrainerC
     return [ClipPerAdapter(stack, bound)] if stack is not None and bound else []
 
 
-def own_share(batch: Sequence[TokenExample], adapters: int) -> list[TokenExample]:
+def process_share(batch: Sequence[TokenExample], adapters: int) -> list[TokenExample]:
     """Return this process's rows of a batch, equally many of each adapter."""
     rows = len(batch) // adapters
     share, left = divmod(rows, process_count())

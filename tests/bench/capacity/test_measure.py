@@ -13,11 +13,11 @@ from benchmarks.capacity.measure import (
     LOADS,
     CapacityExtent,
     ServerGroup,
-    family,
-    family_cpu_seconds,
-    family_memory_bytes,
     measure_capacity,
+    process_tree,
     server_groups,
+    tree_cpu_seconds,
+    tree_memory_bytes,
 )
 from benchmarks.capacity.report import as_text
 from benchmarks.postgres import programs
@@ -67,7 +67,7 @@ async def test_requests_that_never_reach_the_worker_are_reported(
 ) -> None:
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.01)
     with pytest.raises(ConfigError, match="0 of 3 requests reached the worker"):
-        await module.HoldingUpstream().until_asked(3)
+        await module.HoldingUpstream().wait_for_requests(3)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells")
@@ -77,7 +77,7 @@ def test_a_process_is_counted_with_those_that_it_started() -> None:
 
     waiting = [sys.executable, "-c", "sum(range(10**6)); input()"]
     with subprocess.Popen(waiting, stdin=subprocess.PIPE) as child:
-        assert child.pid in set(family(os.getpid()))
-        assert family_memory_bytes(os.getpid()) > family_memory_bytes(child.pid) > 0
-        assert family_cpu_seconds(os.getpid()) > family_cpu_seconds(child.pid) >= 0
+        assert child.pid in set(process_tree(os.getpid()))
+        assert tree_memory_bytes(os.getpid()) > tree_memory_bytes(child.pid) > 0
+        assert tree_cpu_seconds(os.getpid()) > tree_cpu_seconds(child.pid) >= 0
         child.communicate(b"\n")

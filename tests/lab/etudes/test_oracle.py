@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.engine.requests import PriorResult, compose
-from podium_lab.etudes.oracle import ROUND_BEFORE, Visible, oracle_reply, read_message
+from podium_lab.etudes.oracle import ROUND_BEFORE, VisibleStep, oracle_reply, read_message
 from podium_lab.etudes.values import UNSURE
 
 
@@ -111,4 +111,4 @@ def test_a_message_is_read_back_as_it_was_composed() -> None:
     shown = (("say <reply> twice", "<reply>"), ("two\n\nlines", "a\n\nb"))
     subtask, visible = read_message(message("add them", *shown))
     assert subtask == "add them"
-    assert visible == tuple(Visible(*pair) for pair in shown)
+    assert visible == tuple(VisibleStep(*pair) for pair in shown)

@@ -23,7 +23,7 @@ from podium_lab.etudes.plan_examples import (
     ExampleSettings,
     PlanExample,
     SecondRound,
-    carry_out,
+    execute_round,
     flaky_replies,
     make_second_round_examples,
     make_second_rounds,
@@ -119,7 +119,7 @@ def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
         first = first_of(later)
         start = next((s.index for s in first.steps if s.reply == UNSURE), 0)
         again = Workflow(tuple(Step(s.family, s.subtask, "all") for s in later.etude.steps[start:]))
-        second = carry_out(again, later.context.pool, flaky_replies(0.0, 0), before=first)
+        second = execute_round(again, later.context.pool, flaky_replies(0.0, 0), before=first)
         mended += grade(second.steps[-1].reply, later.etude)
     assert mended / len(failed) > 0.93
 
@@ -137,11 +137,11 @@ class TwoPlans(Conductor):
 
 
 async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[SecondRound]) -> None:
-    voice = flaky_replies(0.15, 0)
+    reply_as = flaky_replies(0.15, 0)
 
     def worker(profile: WorkerProfile) -> ScriptedWorker:
         def say(request: Request) -> str:
-            return voice(profile.name, request.messages[-1].text)
+            return reply_as(profile.name, request.messages[-1].text)
 
         return ScriptedWorker(profile, say)
 
@@ -152,7 +152,7 @@ async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[Second
         everything = Workflow(tuple(replace(step, access="all") for step in steps))
         runner = Runner(TwoPlans(first.workflow, everything), [worker(p) for p in pool], pool=pool)
         run = await runner.run(later.etude.question, options=Options(rounds=2))
-        second = carry_out(everything, pool, voice, before=first)
+        second = execute_round(everything, pool, reply_as, before=first)
         for real, made in zip(run.rounds, (first, second), strict=True):
             assert [(s.prompt, s.reply) for s in real.steps] == [
                 (s.prompt, s.reply) for s in made.steps

@@ -55,7 +55,7 @@ async def tried(
     workers = workers or actors()
     pool = Pool(tuple(worker.profile for worker in workers))
     reader = CachedReader(Plain())
-    return await TrialRunner(workers, pool, turns=2).try_out(
+    return await TrialRunner(workers, pool, turns=2).run_trials(
         [(coordinator, reader) for coordinator in coordinators],
         TASKS,
         seed=None if seed is None else (seed,),
@@ -94,7 +94,7 @@ async def test_a_transcript_is_read_once_for_all_candidates() -> None:
     readings = CachedReader(plain)
     workers = actors()
     pool = Pool(tuple(worker.profile for worker in workers))
-    await TrialRunner(workers, pool, turns=2).try_out(
+    await TrialRunner(workers, pool, turns=2).run_trials(
         [(ANN, readings), (ANN, readings), (BOB, readings)], TASKS[:1], seed=(1,)
     )
     question = f"user: {TASKS[0].question}\n"
