@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import blake2b
 from itertools import product
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from podium._util.lab import ORACLE
 from podium.core.errors import UsageError
@@ -82,20 +82,20 @@ def descriptions(role: str, split: Split, *, composed: bool = True) -> tuple[str
         lines += ["".join(chosen) for chosen in product(*parts)]
     if composed and split == "train" and role in FAMILIES:
         tested = frozenset(descriptions(role, "test"))
-        lines += [line for line in _compose_lines(role) if line not in tested]
+        trades = read_table("trades.toml")
+        lines += [line for line in _compose_lines(role, trades) if line not in tested]
     return tuple(dict.fromkeys(lines))
 
 
-def _compose_lines(role: str) -> Iterator[str]:
+def _compose_lines(role: str, trades: Mapping[str, Any]) -> Iterator[str]:
     """Yield descriptions that name most of the worker's skills."""
-    table = read_table("trades.toml")
-    trade, rng = table[role], Random(role)  # noqa: S311 - the same lines every time
+    trade, rng = trades[role], Random(role)  # noqa: S311 - the same lines every time
     for _ in range(COMPOSED):
         parts = trade["parts"]
         named = rng.sample(parts, rng.randint(len(parts) // 2 + 1, len(parts)))
         *first, last = [rng.choice(ways) for ways in named]
         joint = rng.choice((", ", " and "))
-        form = rng.choice(table["forms"])
+        form = rng.choice(trades["forms"])
         yield form.format(title=rng.choice(trade["titles"]), list=", ".join(first) + joint + last)
 
 
