@@ -76,7 +76,7 @@ def test_a_model_server_of_this_machine_is_found_without_a_variable(
         address = f"127.0.0.1:{server.server_address[1]}"
         closed = LocalServer("vllm", "http://127.0.0.1:1/v1")
         usual = (LocalServer("ollama", f"http://{address}/v1"), closed)
-        monkeypatch.setattr("podium.config.local_servers.USUAL_SERVERS", usual)
+        monkeypatch.setattr("podium.config.local_servers.DEFAULT_SERVERS", usual)
         plain, whole = podium("doctor"), podium("doctor", "--json")
         server.shutdown()
     assert (plain.code, plain.err) == (0, "")

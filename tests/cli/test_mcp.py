@@ -126,8 +126,8 @@ async def test_the_official_client_asks_and_plans(tmp_path: Path) -> None:
         assert wrong.is_error
     assert heard == [
         "Planned one step for solver.",
-        "Step 1: solver started.",
-        "Step 1: done.",
+        "Step 1: calling solver.",
+        "Step 1: solver is done.",
     ]
 
 

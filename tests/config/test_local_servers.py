@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from podium.config.local_servers import (
+    DEFAULT_SERVERS,
     PROBE_SECONDS,
-    USUAL_SERVERS,
     LocalServer,
     find_local_servers,
 )
@@ -57,7 +57,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 def test_the_usual_ports_are_those_of_the_servers() -> None:
-    assert [(one.provider, one.address) for one in USUAL_SERVERS] == [
+    assert [(one.provider, one.address) for one in DEFAULT_SERVERS] == [
         ("ollama", "127.0.0.1:11434"),
         ("lmstudio", "127.0.0.1:1234"),
         ("vllm", "127.0.0.1:8000"),

@@ -212,10 +212,10 @@ def test_a_cap_that_caps_nothing_is_refused(cap: float) -> None:
 
 def test_a_narrowed_budget_has_the_lower_of_each_cap() -> None:
     budget = Budget(calls=5, usd=1.0, depth=2)
-    assert budget.narrowed({"calls": 9, "usd": 0.5, "tokens": 100, "depth": 0}) == Budget(
+    assert budget.narrow({"calls": 9, "usd": 0.5, "tokens": 100, "depth": 0}) == Budget(
         calls=5, usd=0.5, tokens=100, depth=0
     )
-    assert budget.narrowed({"calls": None, "tokens": None}) is budget
+    assert budget.narrow({"calls": None, "tokens": None}) is budget
 
 
 def test_an_unpriced_worker_is_named_once() -> None:

@@ -14,7 +14,6 @@ from podium.core.json_schema import (
     InvalidSchema,
     check_schema,
     find_mismatch,
-    find_mismatch_unquoted,
     is_valid,
 )
 
@@ -119,7 +118,7 @@ def test_an_invalid_schema_names_the_location(schema: dict[str, Any], path: str)
     ],
 )
 def test_an_unquoted_mismatch_repeats_nothing_of_the_text(text: str, problem: str) -> None:
-    result = find_mismatch_unquoted(text, PERSON) or ""
+    result = find_mismatch(text, PERSON, quotes=False) or ""
     assert result.startswith(problem)
     assert "SECRET" not in result
 
@@ -129,11 +128,11 @@ def test_an_unquoted_mismatch_hides_property_names_of_the_text() -> None:
     text = '{"of": [{"SECRET": "SECRET"}]}'
     assert "at of.0.SECRET: 'SECRET' is not" in (find_mismatch(text, schema) or "")
     expected = "at of.0.…: it breaks the rule 'type' of the schema"
-    assert find_mismatch_unquoted(text, schema) == expected
-    assert find_mismatch_unquoted("1", {"$defs": {"no": False}, "$ref": "#/$defs/no"}) == (
+    assert find_mismatch(text, schema, quotes=False) == expected
+    assert find_mismatch("1", {"$defs": {"no": False}, "$ref": "#/$defs/no"}, quotes=False) == (
         "at the top: it breaks the rule 'false' of the schema"
     )
-    assert find_mismatch_unquoted('{"of": []}', schema) is None
+    assert find_mismatch('{"of": []}', schema, quotes=False) is None
 
 
 def test_a_looping_schema_is_a_mismatch_and_no_crash() -> None:

@@ -55,7 +55,7 @@ def breakers(policy: BreakerPolicy = POLICY) -> tuple[Breakers, Time]:
 
 def fail(some: Breakers, times: int = 1, error: WorkerError | None = None) -> None:
     for _ in range(times):
-        some.failed("w", error or Unavailable("down"), is_probe=False)
+        some.record_failure("w", error or Unavailable("down"), is_probe=False)
 
 
 def make_policy(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
@@ -96,10 +96,10 @@ def test_it_opens_when_a_share_of_the_last_calls_has_failed() -> None:
     some, _ = breakers()
     for _ in range(4):
         fail(some)
-        some.succeeded("w", is_probe=False)
+        some.record_success("w", is_probe=False)
     fail(some)
     assert some.state("w") == "closed", "nine calls are no window of ten"
-    some.succeeded("w", is_probe=False)
+    some.record_success("w", is_probe=False)
     fail(some)
     assert some.state("w") == "open"
 
@@ -125,7 +125,7 @@ def test_what_is_the_workers_fault_counts(error: WorkerError) -> None:
 def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> None:
     some, _ = breakers()
     fail(some, 50, error)
-    some.failed("w", asyncio.CancelledError(), is_probe=False)
+    some.record_failure("w", asyncio.CancelledError(), is_probe=False)
     assert some.state("w") == "closed"
     assert not some.breakers_by_worker
 
@@ -133,11 +133,11 @@ def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> No
 def test_a_success_in_between_breaks_the_row_and_calls_that_go_well_are_forgotten() -> None:
     some, _ = breakers()
     fail(some, 2)
-    some.succeeded("w", is_probe=False)
+    some.record_success("w", is_probe=False)
     fail(some, 1)
     assert some.state("w") == "closed"
     for _ in range(10):
-        some.succeeded("w", is_probe=False)
+        some.record_success("w", is_probe=False)
     assert not some.breakers_by_worker, "a worker that does well costs nothing"
 
 
@@ -151,7 +151,7 @@ def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() 
     refusal = some.refusal("w")
     assert refusal is not None
     assert refusal.retry_after == 1.0
-    some.succeeded("w", is_probe=True)
+    some.record_success("w", is_probe=True)
     assert some.state("w") == "closed"
     assert some.refusal("w") is None
     assert not some.enter("w")
@@ -168,7 +168,7 @@ def test_each_failed_try_doubles_the_time_up_to_the_longest() -> None:
         waits.append(refusal.retry_after)
         time.now += refusal.retry_after
         assert some.enter("w")
-        some.failed("w", Unavailable("still down"), is_probe=True)
+        some.record_failure("w", Unavailable("still down"), is_probe=True)
     assert waits == [5, 10, 20, 40, 80, 120, 120]
     assert some.openings == {"w": 8}
 
@@ -186,10 +186,10 @@ def test_a_try_that_was_cancelled_leaves_the_next_one_to_decide() -> None:
     fail(some, 3)
     time.now = 5.0
     some.enter("w")
-    some.failed("w", asyncio.CancelledError(), is_probe=True)
+    some.record_failure("w", asyncio.CancelledError(), is_probe=True)
     assert some.refusal("w") is None
     assert some.enter("w")
-    some.failed("w", RequestRefused("not like this"), is_probe=True)
+    some.record_failure("w", RequestRefused("not like this"), is_probe=True)
     assert some.state("w") == "closed", "who refuses a request is there"
 
 
@@ -209,7 +209,7 @@ def test_calls_that_began_before_it_opened_change_nothing() -> None:
     fail(some, 3)
     time.now = 4.0
     fail(some, 10)
-    some.succeeded("w", is_probe=False)
+    some.record_success("w", is_probe=False)
     assert some.state("w") == "open"
     time.now = 5.0
     assert some.refusal("w") is None

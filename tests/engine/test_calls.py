@@ -334,7 +334,7 @@ class Shared:
         self.problem = problem
         self.held = 0
 
-    def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted:
+    def exhausted_error(self, cap: str, run_limit: float | None = None) -> BudgetExhausted:
         return BudgetExhausted(cap, 1.0)
 
     def reserve(self, reservation: CallReservation) -> None:

@@ -307,7 +307,7 @@ async def test_a_hedge_with_an_open_breaker_is_not_called() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     scene = Scene(first, other)
     for _ in range(8):
-        scene.call_policy.breakers.failed("other", Unavailable("down"), is_probe=False)
+        scene.call_policy.breakers.record_failure("other", Unavailable("down"), is_probe=False)
     await scene.lose_patience()
     assert other.calls == 0
     first.begins.set()

@@ -21,7 +21,7 @@ from podium.core.request import (
     user,
 )
 from podium.core.run import Run
-from podium.engine.requests import request_for, tools_for, turn_of
+from podium.engine.requests import reply_message, request_for, tools_for
 
 LOOK = Tool("look", "", {"type": "object"})
 PICTURE = Image("image/png", "QUJD")
@@ -149,8 +149,8 @@ def test_without_tools_earlier_calls_become_text() -> None:
 def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
     call, thought = ToolCall("1", "look", "{}"), Thinking("hm", "sealed", "m")
     reply = Reply("Let me see.", tool_calls=(call,), thinking=(thought,))
-    assert turn_of(reply, (call,)).parts == (thought, Text("Let me see."), call)
-    assert turn_of(Reply("", tool_calls=(call,)), (call,)).parts == (call,)
+    assert reply_message(reply, (call,)).parts == (thought, Text("Let me see."), call)
+    assert reply_message(Reply("", tool_calls=(call,)), (call,)).parts == (call,)
 
 
 def test_tools_not_to_be_called_are_offered_to_the_final_step_only() -> None:

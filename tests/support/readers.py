@@ -22,7 +22,7 @@ def read_strictly(dialect: Dialect, body: Any) -> ApiRequest:
     """Read a body for a tier of a server with `strict = true`."""
     with collect_unknown() as unknown:
         request = dialect.read(body)
-    for key in (*dialect.fields.unknown(request.extra), *unknown):
+    for key in (*dialect.fields.find_unknown(request.extra), *unknown):
         raise key.error()
     return request
 
@@ -31,5 +31,5 @@ def ignored_keys(dialect: Dialect, body: Any) -> list[str]:
     """Return the paths of the keys that a tier ignores."""
     with collect_unknown() as unknown:
         request = dialect.read(body)
-    keys = (*dialect.fields.unknown(request.extra), *unknown)
+    keys = (*dialect.fields.find_unknown(request.extra), *unknown)
     return [join_path(key.path, key.name) for key in keys]

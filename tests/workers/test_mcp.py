@@ -269,7 +269,7 @@ async def test_a_run_that_excludes_a_server_does_not_get_its_tools(tmp_path: Pat
     servers = (odd_server(tmp_path, name="one"), odd_server(tmp_path, name="two"))
     async with opened(*servers) as box:
         assert box.servers == ("one", "two")
-        left = box.excluding({"mcp:one", "deepseek"})
+        left = box.exclude({"mcp:one", "deepseek"})
         assert [tool.name for tool in left.tools] == ["two__echo"]
         refused = await left.call(ToolCall("c", "one__echo", "{}"))
         assert (refused.text, refused.is_error) == ("tool not found: 'one__echo'", True)
@@ -279,7 +279,7 @@ async def test_excluded_workers_are_sent_to_the_mcp_server(tmp_path: Path) -> No
     call = ToolCall("c", "odd__echo", "{}")
     async with opened(odd_server(tmp_path, TELLS)) as box:
         assert (await box.call(call)).text == "null"
-        results = await box.excluding({"openai", "deepseek", "mcp:other"}).call(call)
+        results = await box.exclude({"openai", "deepseek", "mcp:other"}).call(call)
     assert json.loads(results.text) == {"podium/exclude": ["deepseek", "openai"]}
 
 

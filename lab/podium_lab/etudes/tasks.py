@@ -31,7 +31,7 @@ from podium_lab.etudes.values import (
 )
 from podium_lab.etudes.workers import GENERALIST
 
-LONGEST_REPLY: Final = 300
+MAX_REPLY_TAIL: Final = 300
 """No answer with its wrapping is longer."""
 
 _EMPHASIS: Final = re.compile(r"\*\*+|(?<!\s)\*|\*(?!\s)|[`_$]+")
@@ -59,7 +59,7 @@ def grade(reply: str, etude: Etude) -> bool:
 
 def is_answer(reply: str, answer: str, kind: Kind, question: str = "") -> bool:
     """True if the reply gives that answer of that kind, and no other."""
-    if len(reply) > LONGEST_REPLY:
+    if len(reply) > MAX_REPLY_TAIL:
         return False
     wanted = _plain(answer, kind)
     text = _unwrap(reply)

@@ -193,7 +193,6 @@ class _Conversation:
     runs: list[Run] = field(default_factory=list)
 
     def loop(self) -> None:
-        """Ask and answer until the input ends."""
         if sys.stdin.isatty():
             echo(CHAT_COMMANDS)
         while (line := _read_line()) is not None:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
-SHORTEST_DIGEST: Final = 8
+MIN_DIGEST_CHARS: Final = 8
 """The fewest digits of a digest that identify an entry."""
 
-_DIGEST: Final = re.compile(rf"[0-9a-f]{{{SHORTEST_DIGEST},{len(GENESIS_DIGEST)}}}")
+_DIGEST: Final = re.compile(rf"[0-9a-f]{{{MIN_DIGEST_CHARS},{len(GENESIS_DIGEST)}}}")
 
 
 @app.command("list")
@@ -105,7 +105,7 @@ def _parse_digest(head: str) -> str:
     if not _DIGEST.fullmatch(digits):
         raise UsageError(
             f"--head {shorten(head, 80)!r} is not a digest; give the {len(GENESIS_DIGEST)} digits "
-            f"(0-9, a-f) that podium audit verify printed, or the first {SHORTEST_DIGEST} or more"
+            f"(0-9, a-f) that podium audit verify printed, or the first {MIN_DIGEST_CHARS} or more"
         )
     return digits
 

@@ -37,8 +37,8 @@ from podium.cli.output import (
 from podium.client.assembly import assemble, connect_endpoints, load_router
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.local_servers import (
+    DEFAULT_SERVERS,
     MAX_MODELS,
-    USUAL_SERVERS,
     LocalServer,
     find_local_servers,
 )
@@ -120,7 +120,7 @@ def traces_line(address: str | None) -> str:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-EXAMPLE: Final = Usage(1000, 1000, 0, 0, 0)
+EXAMPLE_USAGE: Final = Usage(1000, 1000, 0, 0, 0)
 """A call for comparing prices: 1,000 tokens in, 1,000 out."""
 
 
@@ -137,7 +137,7 @@ class Findings:
     models: tuple[LocalModel, ...] = ()
     servers: tuple[LocalServer, ...] = ()
     layers: tuple[IsolationLayer, ...] = ()
-    no_sandbox: str = ""
+    sandbox_problem: str = ""
     problems: list[str] = field(default_factory=list)
 
 
@@ -174,7 +174,7 @@ async def _examine(pool: PoolOptions) -> Findings:
     planner = settings.conductor.worker
     http = Http()
     for worker in [*settings.workers, *([planner] if planner else [])]:
-        if (missing := _missing(worker, http)) is not None:
+        if (missing := _find_missing(worker, http)) is not None:
             findings.missing[worker.profile.name] = missing
     findings.problems += findings.missing.values()
     if not findings.missing and (problem := _conductor_problem(settings, http)) is not None:
@@ -188,7 +188,7 @@ async def _examine(pool: PoolOptions) -> Findings:
     return findings
 
 
-def _missing(worker: WorkerSettings, http: Http) -> str | None:
+def _find_missing(worker: WorkerSettings, http: Http) -> str | None:
     """Say what the worker lacks, if anything. Connecting to it sends nothing."""
     if worker.profile.provider == CONDUCTOR_PROVIDER:
         return None
@@ -232,7 +232,7 @@ async def _examine_sandbox(findings: Findings) -> None:
     try:
         findings.layers = await isolation_layers()
     except PodiumError as error:
-        findings.no_sandbox = str(error)
+        findings.sandbox_problem = str(error)
 
 
 def _print(findings: Findings) -> None:
@@ -256,7 +256,7 @@ def _print(findings: Findings) -> None:
     for vendor in _vendors(os.environ):
         if vendor.is_set:
             names = [name for name in vendor.variables if os.environ.get(name, "").strip()]
-            state = f"{' and '.join(names) or 'its address'} is set{vendor.elsewhere}"
+            state = f"{' and '.join(names) or 'its address'} is set{vendor.custom_address}"
         elif KNOWN_ENDPOINTS[vendor.provider].authorizer:
             state = f'name a model in podium.toml, with provider = "{vendor.provider}", to use it'
         else:
@@ -281,14 +281,14 @@ def _print_servers(servers: Sequence[LocalServer]) -> None:
                 state += "; pull one, such as `ollama pull llama3.2`"
         echo(f"local server {server.provider} at {server.address}: {state}")
     if not servers:
-        looked = ", ".join(f"{one.provider} at {one.address}" for one in USUAL_SERVERS)
+        looked = ", ".join(f"{one.provider} at {one.address}" for one in DEFAULT_SERVERS)
         echo(f"local servers: none found; looked for {looked}")
 
 
 def _print_sandbox(findings: Findings) -> None:
     missing = [layer for layer in findings.layers if not layer.is_active]
-    if findings.no_sandbox:
-        echo(f"code written by models cannot be graded: {to_one_line(findings.no_sandbox)}")
+    if findings.sandbox_problem:
+        echo(f"code written by models cannot be graded: {to_one_line(findings.sandbox_problem)}")
     elif not missing:
         echo("code written by models is graded in the sandbox with all its layers")
     for layer in missing:
@@ -302,7 +302,7 @@ def _print_settings(settings: Settings, missing: Mapping[str, str]) -> None:
     for worker in settings.workers:
         profile = worker.profile
         state = "not usable" if profile.name in missing else _state(worker)
-        example = profile.price.cost(EXAMPLE) if profile.price else None
+        example = profile.price.cost(EXAMPLE_USAGE) if profile.price else None
         cost = f"{describe_price(profile.price)}; 1,000 in and 1,000 out: {format_usd(example)}"
         echo(f"  {to_one_line(profile.name)}: {state}; {cost}")
     if settings.is_embedded:
@@ -332,7 +332,7 @@ class VendorStatus(NamedTuple):
     provider: str
     variables: tuple[str, ...]
     is_set: bool
-    elsewhere: str
+    custom_address: str
 
 
 def _vendors(environment: Mapping[str, str]) -> list[VendorStatus]:
@@ -341,11 +341,13 @@ def _vendors(environment: Mapping[str, str]) -> list[VendorStatus]:
     for known in KNOWN_ENDPOINTS.values():
         keys = (*known.key_variables, *known.token_variables)
         variables = keys or tuple(filter(None, [known.address_variable]))
-        found, elsewhere = known.find_in(environment), ""
+        found, custom_address = known.find_in(environment), ""
         if found and keys and environment.get(known.address_variable, "").strip():
-            elsewhere = f"; {known.address_variable}: {redact_url(found.base_url)}"
+            custom_address = f"; {known.address_variable}: {redact_url(found.base_url)}"
         if variables:
-            listed.append(VendorStatus(known.provider, variables, found is not None, elsewhere))
+            listed.append(
+                VendorStatus(known.provider, variables, found is not None, custom_address)
+            )
     return listed
 
 

@@ -34,7 +34,7 @@ from podium.core.run import Tier
 from podium.server.access.keys import KeyInfo, KeyManager, to_document
 from podium.store import RunStore
 from podium.store.audit import AuditAction, AuditDetails, local_event
-from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
+from podium.store.keys import DEFAULT_SCOPES, NO_CAP, SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
 PERIODS: Final = (
     ("per_request", "per request"),
@@ -120,7 +120,7 @@ def create(
 ) -> None:
     """Create a key and print its token once; the server stores only a digest of it."""
     rules = Rules(
-        scopes=frozenset(cast("list[Scope]", scope)) if scope else USUAL_SCOPES,
+        scopes=frozenset(cast("list[Scope]", scope)) if scope else DEFAULT_SCOPES,
         tiers=frozenset(cast("list[Tier]", tier)) if tier else None,
         workers=frozenset(worker) if worker else None,
         exclude=_check_excluded(frozenset(exclude or ()), config),

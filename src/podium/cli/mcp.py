@@ -30,7 +30,7 @@ from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
 from podium.client.run_options import RunOptions
 from podium.core.errors import ConfigError, PodiumError, UsageError, install_command
-from podium.core.events import Event, RoundPlanned, StepDone, StepStarted
+from podium.core.events import Event, describe_progress
 from podium.core.json_schema import find_mismatch
 from podium.core.run import Round, Run, Tier
 from podium.engine.runner import Options
@@ -171,40 +171,46 @@ _SCHEMAS: Final = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
 
 async def call_tool(
     podium: AsyncPodium,
-    usual: RunOptions,
+    defaults: RunOptions,
     tool: str,
     arguments: Mapping[str, Any],
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Return the result of a tool, errors included; `usual` caps limits and budget."""
+    """Return the result of a tool, errors included; `defaults` caps limits and budget."""
     problem = find_mismatch(json.dumps(arguments), _SCHEMAS[tool])
     if problem is not None:
         return _error_result(f"invalid arguments: {problem}")
     question = arguments["question"]
     try:
-        run_options = _run_options(usual, (await podium.open()).options, arguments)
+        run_options = _run_options(defaults, (await podium.open()).options, arguments)
         if tool == "plan":
             return _plan_result(question, await podium.plan(question, **run_options))
-        if progress is not None:
-            run_options["emit"] = _report(progress)
+
+        def report(event: Event) -> None:
+            if progress is not None and (line := describe_progress(event)) is not None:
+                progress(line)
+
+        run_options["emit"] = report
         return _run_result(await podium.ask(question, **run_options))
     except PodiumError as error:
         return _error_result(str(error))
 
 
-def _run_options(usual: RunOptions, options: Options, arguments: Mapping[str, Any]) -> RunOptions:
-    run_options = usual.copy()
+def _run_options(
+    defaults: RunOptions, options: Options, arguments: Mapping[str, Any]
+) -> RunOptions:
+    run_options = defaults.copy()
     if "tier" in arguments:
         run_options["tier"] = arguments["tier"]
     if "quality_bias" in arguments:
         run_options["quality_bias"] = arguments["quality_bias"]
     most = replace(
         options,
-        max_steps=usual.get("max_steps", options.max_steps),
-        rounds=usual.get("rounds", options.rounds),
-        budget=usual.get("budget", options.budget),
+        max_steps=defaults.get("max_steps", options.max_steps),
+        rounds=defaults.get("rounds", options.rounds),
+        budget=defaults.get("budget", options.budget),
     )
-    allowed = most.narrowed(
+    allowed = most.narrow(
         max_steps=arguments.get("max_steps"),
         rounds=arguments.get("rounds"),
         caps={"usd": arguments.get("budget_usd")},
@@ -212,21 +218,6 @@ def _run_options(usual: RunOptions, options: Options, arguments: Mapping[str, An
     run_options["max_steps"], run_options["rounds"] = allowed.max_steps, allowed.rounds
     run_options["budget"] = allowed.budget
     return run_options
-
-
-def _report(progress: Progress) -> Callable[[Event], None]:
-    def report(event: Event) -> None:
-        match event:
-            case RoundPlanned(round=round_) if round_.workflow is not None:
-                workers = ", ".join(dict.fromkeys(step.worker for step in round_.workflow.steps))
-                count = len(round_.workflow)
-                progress(f"Planned {'one step' if count == 1 else f'{count} steps'} for {workers}.")
-            case StepStarted(index=index, worker=worker):
-                progress(f"Step {index + 1}: {worker} started.")
-            case StepDone(step=step):
-                progress(f"Step {step.index + 1}: {step.status}.")
-
-    return report
 
 
 def _run_result(run: Run) -> dict[str, Any]:
@@ -274,11 +265,11 @@ def _text(text: str) -> dict[str, str]:
 
 
 class McpTools:
-    """The tools as one MCP client calls them; `usual` are the options of every run."""
+    """The tools as one MCP client calls them; `defaults` are the options of every run."""
 
-    def __init__(self, podium: AsyncPodium, usual: RunOptions | None = None) -> None:
+    def __init__(self, podium: AsyncPodium, defaults: RunOptions | None = None) -> None:
         self._podium = podium
-        self._usual = RunOptions() if usual is None else usual
+        self._defaults = RunOptions() if defaults is None else defaults
         self._running = 0
 
     def server(self) -> Server[Any]:
@@ -317,12 +308,12 @@ class McpTools:
         if self._running >= MAX_AT_ONCE:
             raise MCPError(SERVER_BUSY, f"{MAX_AT_ONCE} calls are running; retry later")
         meta: Mapping[str, Any] = context.meta or {}
-        usual = await self._without(meta.get(EXCLUDED))
+        defaults = await self._without(meta.get(EXCLUDED))
         self._running += 1
         try:
             async with _progress(context) as progress:
                 result = await call_tool(
-                    self._podium, usual, params.name, params.arguments or {}, progress
+                    self._podium, defaults, params.name, params.arguments or {}, progress
                 )
         except Exception as error:
             log.exception("tools/call failed")
@@ -332,7 +323,7 @@ class McpTools:
         return CallToolResult.model_validate(result)
 
     async def _without(self, excluded: object) -> RunOptions:
-        """Return the usual options without the workers and providers that a call excludes.
+        """Return the defaults options without the workers and providers that a call excludes.
 
         The client's pool may be another one, so names that this pool does not have are ignored.
         """
@@ -340,8 +331,8 @@ class McpTools:
         names = frozenset(name for name in named if isinstance(name, str))
         known = names & (await self._podium.open()).excludable_names if names else names
         if not known:
-            return self._usual
-        return {**self._usual, "exclude": self._usual.get("exclude", frozenset()) | known}
+            return self._defaults
+        return {**self._defaults, "exclude": self._defaults.get("exclude", frozenset()) | known}
 
 
 @asynccontextmanager
@@ -365,14 +356,14 @@ async def _progress(context: ServerRequestContext[Any]) -> AsyncIterator[Progres
         await asyncio.gather(sending, return_exceptions=True)
 
 
-async def serve_stdio(podium: AsyncPodium, usual: RunOptions) -> None:
+async def serve_stdio(podium: AsyncPodium, defaults: RunOptions) -> None:
     """Serve the client at standard input and output; what else is printed goes to stderr."""
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
             "standard input is a terminal; podium mcp is started by an MCP client, see "
             "docs/reference/mcp.md"
         )
-    server = McpTools(podium, usual).server()
+    server = McpTools(podium, defaults).server()
     from mcp.server.stdio import stdio_server
 
     async with stdio_server() as (incoming, outgoing):

@@ -316,7 +316,7 @@ def read_question(argument: str) -> str:
     return question.strip() if argument == STANDARD_INPUT else question
 
 
-ON_THIS_MACHINE: Final = ("llamacpp", "scripted", PYTHON_PROVIDER, CONDUCTOR_PROVIDER)
+OFFLINE_PROVIDERS: Final = ("llamacpp", "scripted", PYTHON_PROVIDER, CONDUCTOR_PROVIDER)
 """Providers that never send anything to another machine."""
 
 
@@ -327,7 +327,7 @@ async def load_settings(options: PoolOptions, environment: Mapping[str, str]) ->
     if wanted and wanted.startswith(EVOLVED_PREFIX):  # it needs all workers
         settings, wanted = choose_conductor(settings, wanted), None
     if options.offline:
-        settings = _on_this_machine(settings, environment)
+        settings = _keep_local_workers(settings, environment)
     if options.excluded:
         settings = exclude_workers(settings, _check_excluded(options.excluded, settings))
     if wanted:
@@ -339,7 +339,7 @@ async def load_settings(options: PoolOptions, environment: Mapping[str, str]) ->
 def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
     """True if the worker runs on this machine: in process, or at a loopback address."""
     provider = worker.profile.provider
-    if provider in ON_THIS_MACHINE:
+    if provider in OFFLINE_PROVIDERS:
         return True
     if provider == "transformers":
         return not is_repository(worker.profile.model)  # that would be looked up on the hub
@@ -412,7 +412,7 @@ def _name_of(conductor: ConductorSettings) -> str:
     return conductor.kind
 
 
-def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Settings:
+def _keep_local_workers(settings: Settings, environment: Mapping[str, str]) -> Settings:
     """Remove every worker and MCP server that is not local, and choose a local planner. An MCP
     program may contact anything, so it is removed too."""
     here = [worker for worker in settings.workers if is_local(worker, environment)]

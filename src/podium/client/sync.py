@@ -36,7 +36,7 @@ def _like_async(
     return lambda init: wraps(model)(init)
 
 
-def _blocking(
+def _make_blocking(
     method: Callable[Concatenate[AsyncPodium, Arguments], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate[Podium, Arguments], Result]:
     """Turn a coroutine method of `AsyncPodium` into a method that waits for it."""
@@ -56,10 +56,10 @@ class Podium:
         self._podium = AsyncPodium(*args, **kwargs)
         self._loop = _LoopThread()
 
-    ask = _blocking(AsyncPodium.ask)
-    run = _blocking(AsyncPodium.run)
-    plan = _blocking(AsyncPodium.plan)
-    resume = _blocking(AsyncPodium.resume)
+    ask = _make_blocking(AsyncPodium.ask)
+    run = _make_blocking(AsyncPodium.run)
+    plan = _make_blocking(AsyncPodium.plan)
+    resume = _make_blocking(AsyncPodium.resume)
 
     def stream(self, question: str, **options: Unpack[RunOptions]) -> Generator[Event]:  # noqa: D102 - below
         self._loop.check_open()
@@ -108,23 +108,19 @@ class _LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """True on the loop's own thread."""
         return threading.current_thread() is self._thread
 
     def check_open(self) -> None:
-        """Raise `UsageError` once the loop is closed."""
         if self._closed:
             raise UsageError(CLOSED)
 
     def start(self, task: _LoopTask[Any]) -> None:
-        """Start the task, which `close` then finds on the loop."""
         self._check_thread()
         with self._submitting:
             self.check_open()
             task.start()
 
     def wait_for(self, coroutine: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Run the coroutine on the loop and wait for its result."""
         with _LoopTask(self, coroutine) as task:
             self.start(task)
             return task.result()
@@ -174,16 +170,13 @@ class _LoopTask(Generic[Result]):
         self._ended: futures.Future[Result] = futures.Future()
 
     def start(self) -> None:
-        """Schedule it on the loop."""
         self._started = True
         self._thread.loop.call_soon_threadsafe(self._create_task)
 
     def result(self) -> Result:
-        """Wait for the result."""
         return self._ended.result()
 
     def add_done_callback(self, call: Callable[[], None]) -> None:
-        """Call this when it has ended."""
         self._ended.add_done_callback(lambda _: call())
 
     def __enter__(self) -> Self:

@@ -301,7 +301,7 @@ LONGEST_QUESTION: Final = 600
 """Characters of a question that a very small model plans for: it copies the question into its
 plan, which takes longer than answering it."""
 
-LONGEST_SUBTASK: Final[dict[Length, int]] = {"full": 200, "compact": 200, "trained": 300}
+MAX_SUBTASK_CHARS: Final[dict[Length, int]] = {"full": 200, "compact": 200, "trained": 300}
 """Characters of a subtask under a grammar. A trained model copies parts of the question into it,
 for workers that do not see the question."""
 
@@ -430,7 +430,7 @@ class ModelConductor(Conductor):
             context.pool,
             context.max_steps,
             may_accept=context.answer is not None,
-            max_subtask_chars=LONGEST_SUBTASK[length],
+            max_subtask_chars=MAX_SUBTASK_CHARS[length],
             subtask=context.question if length == "compact" else None,
             order=self._prompt.order,
             begun=begun,

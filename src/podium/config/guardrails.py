@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from podium.config.workers import Name, Seconds
 from podium.core.run import GuardrailStage
 from podium.engine.guardrails.base import SECONDS, STAGES, OnError
-from podium.engine.guardrails.redaction import USUAL_KINDS, Kind
+from podium.engine.guardrails.redaction import DEFAULT_KINDS, Kind
 from podium.workers.catalogue import Table
 
 GuardrailKind = Literal["redact", "grounding", "python"]
@@ -59,7 +59,8 @@ class GuardrailSettings(Table):
     on_error: OnError = Field(default="block", description="what happens where it fails")
     seconds: Seconds = Field(default=SECONDS, description="the longest that one check may take")
     finds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = Field(
-        default=USUAL_KINDS, description="with `redact`: what it looks for; by default all but `ip`"
+        default=DEFAULT_KINDS,
+        description="with `redact`: what it looks for; by default all but `ip`",
     )
     restore: bool = Field(
         default=False,

@@ -54,7 +54,7 @@ class LocalServer:
         )
 
 
-USUAL_SERVERS: Final = tuple(
+DEFAULT_SERVERS: Final = tuple(
     LocalServer(provider, KNOWN_ENDPOINTS[provider].base_url)
     for provider in ("ollama", "lmstudio", "vllm")
 )
@@ -66,7 +66,7 @@ async def find_local_servers(
     """Return those of the servers that answer, the usual ones by default."""
     if environment.get(VARIABLE, "").strip().lower() == "off":
         return ()
-    probes = [asyncio.create_task(_probe(one)) for one in servers or USUAL_SERVERS]
+    probes = [asyncio.create_task(_probe(one)) for one in servers or DEFAULT_SERVERS]
     done, late = await asyncio.wait(probes, timeout=PROBE_SECONDS)
     for task in late:
         task.cancel()

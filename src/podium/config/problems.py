@@ -19,7 +19,7 @@ from podium.core.errors import ConfigError
 SECRET_KEYS: Final = ("api_key", "apikey", "key", "token", "secret", "password", "authorization")
 """Names under which people write an API key into a file."""
 
-LONGEST_SHOWN: Final = 24
+MAX_SHOWN_CHARS: Final = 24
 """Characters of a text that may be shown; a longer one might be an API key."""
 
 _EXPECTED: Final = {
@@ -118,16 +118,16 @@ def _describe(details: ErrorDetails, form: type[BaseModel]) -> str:
         expected = _EXPECTED[kind].format(**details.get("ctx", {}))
     else:
         expected = details["msg"].removeprefix("Input should be ")
-    return f"{path}: expected {expected}, got {_shown(details['input'])}"
+    return f"{path}: expected {expected}, got {_describe_value(details['input'])}"
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
         case int() | float():
             return repr(value)
-        case str() if len(value) <= LONGEST_SHOWN:
+        case str() if len(value) <= MAX_SHOWN_CHARS:
             return f"the text {value!r}"
         case str():
             return f"a text of {len(value)} characters"

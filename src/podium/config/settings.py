@@ -301,7 +301,9 @@ def _conductor(
         workflow=Path(table.workflow) if table.workflow else None,
         **table.model_dump(exclude=resolved),
     )
-    return _evolved(conductor, table, settings.pool) if table.kind == "evolved" else conductor
+    return (
+        _add_coordinator(conductor, table, settings.pool) if table.kind == "evolved" else conductor
+    )
 
 
 def _planner(
@@ -494,7 +496,9 @@ def _choose_planner(settings: Settings, name: str) -> WorkerSettings:
     )
 
 
-def _evolved(settings: ConductorSettings, table: ConductorTable, pool: Pool) -> ConductorSettings:
+def _add_coordinator(
+    settings: ConductorSettings, table: ConductorTable, pool: Pool
+) -> ConductorSettings:
     """Add the coordinator; `ConfigError` where it was trained with other workers."""
     assert table.coordinator is not None, "the table was checked"
     description = read_description(Path(table.coordinator))

@@ -61,12 +61,12 @@ def absolute_options(
     return {**options, "adapter": absolute_weights(adapter, provider, info)}
 
 
-OWN_ADDRESS: Final = "openai-compatible"
+OPENAI_COMPATIBLE: Final = "openai-compatible"
 """The provider whose address must be given."""
 
 PROVIDERS: Final = (
     *KNOWN_ENDPOINTS,
-    OWN_ADDRESS,
+    OPENAI_COMPATIBLE,
     WEIGHTS_PROVIDER,
     BATCHING_PROVIDER,
     "scripted",
@@ -262,9 +262,9 @@ class WorkerTable(Table):
                 hint = suggest(option, known)
                 raise ValueError(f"options.{option} has no effect with {provider}; {hint}")
         addresses = [one.base_url for one in self.deployments] or [None]
-        if self.provider == OWN_ADDRESS and not self.base_url and None in addresses:
+        if self.provider == OPENAI_COMPATIBLE and not self.base_url and None in addresses:
             raise ValueError(
-                f"base_url is missing; {OWN_ADDRESS!r} needs the server's address, such "
+                f"base_url is missing; {OPENAI_COMPATIBLE!r} needs the server's address, such "
                 f'as "http://127.0.0.1:8000/v1"'
             )
         if self.base_url:

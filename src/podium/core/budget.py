@@ -81,9 +81,9 @@ class Budget:
             if worker.price is None and worker.provider != CONDUCTOR_PROVIDER
         ]
         if unpriced:
-            raise _unpriced(unpriced)
+            raise _unpriced_error(unpriced)
 
-    def narrowed(self, caps: Mapping[str, float | None]) -> Budget:
+    def narrow(self, caps: Mapping[str, float | None]) -> Budget:
         """Return this budget with the lower of its own and the given caps."""
         lower: dict[str, float] = {}
         for name, cap in caps.items():
@@ -153,7 +153,7 @@ class Account(Protocol):
     def has_calls_in_flight(self) -> bool:
         """True if calls in flight, of any run, may free part of their reservation."""
 
-    def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
+    def exhausted_error(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
         """Return the error that names the budget whose `tokens` or `usd` are spent.
 
         `run_limit` is that of the run's own budget, if that is spent; None if it is not the
@@ -339,7 +339,7 @@ class Ledger:
         budget, account = self.budget, self._account
         price = profile.price
         if budget.usd is not None and price is None and not budget.allow_unpriced:
-            raise _unpriced([profile.name])
+            raise _unpriced_error([profile.name])
         inputs = estimate_input_tokens(request)
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         least = min(wanted, MIN_OUTPUT_TOKENS) * request.copies
@@ -351,7 +351,9 @@ class Ledger:
             if self._reservations:
                 return None
             limit = getattr(budget, missing)
-            raise (account and account.exhausted(missing, limit)) or BudgetExhausted(missing, limit)
+            raise (account and account.exhausted_error(missing, limit)) or BudgetExhausted(
+                missing, limit
+            )
         if account is not None:
             outputs, missing = _affordable_output(
                 account.left, price, inputs, outputs, min(least, outputs), budget_parts
@@ -359,7 +361,7 @@ class Ledger:
             if missing:
                 if account.has_calls_in_flight:
                     return None
-                raise account.exhausted(missing) or BudgetExhausted(missing, 0)
+                raise account.exhausted_error(missing) or BudgetExhausted(missing, 0)
         usd = self._usd_at_most(price, inputs, outputs)
         return CallReservation(inputs + outputs, usd, outputs // request.copies)
 
@@ -398,7 +400,7 @@ def _affordable_output(
     return outputs, ""
 
 
-def _unpriced(names: list[str]) -> ConfigError:
+def _unpriced_error(names: list[str]) -> ConfigError:
     return ConfigError(
         f"the budget caps money, but no price is known for {', '.join(dict.fromkeys(names))}; "
         f"set a price, drop the worker, or set budget.allow_unpriced = true"

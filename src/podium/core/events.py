@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from textwrap import shorten
+from typing import Final
 
 from podium.core.request import Delta, ToolCall, ToolResult
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord
@@ -189,3 +191,43 @@ def fan_out(*listeners: Emit | None) -> Emit:
                 log.warning("a listener of this run failed: %r", error)
 
     return emit
+
+
+MAX_SUBTASK: Final = 160
+"""Characters of a subtask in a line of progress."""
+
+
+def describe_progress(event: Event) -> str | None:
+    """Return a line of progress for people; None for events that they need not see."""
+    match event:
+        case RoundPlanned(round=round_) if round_.workflow is not None and round_.role is not None:
+            step = round_.workflow.steps[-1]
+            return f"Turn {round_.index + 1}: {step.worker} is the {round_.role}."
+        case RoundPlanned(round=round_) if round_.workflow is not None:
+            again = "" if round_.index == 0 else f"Round {round_.index + 1}: "
+            return again + _plan_lines(round_.workflow)
+        case RoundPlanned():
+            return "The answer was accepted."
+        case StepStarted(index=index, worker=worker):
+            return f"Step {index + 1}: calling {worker}."
+        case StepRetried(index=index, worker=worker):
+            return f"Step {index + 1}: a call failed; retrying {worker}."
+        case GuardrailActed(check=check):
+            return f"Guardrail {check.guardrail} checked the {check.stage}: {check.action}."
+        case StepDone(step=step):
+            ended = "is done" if step.status == "done" else f"ended: {step.status}"
+            return f"Step {step.index + 1}: {step.answered_by or step.worker} {ended}."
+        case _:
+            return None
+
+
+def _plan_lines(workflow: Workflow) -> str:
+    count = "one step" if len(workflow) == 1 else f"{len(workflow)} steps"
+    workers = ", ".join(dict.fromkeys(step.worker for step in workflow.steps))
+    lines = [f"Planned {count} for {workers}."]
+    if len(workflow) > 1:
+        lines += (
+            f"{number}. {step.worker}: {shorten(step.subtask, MAX_SUBTASK, placeholder=' …')}"
+            for number, step in enumerate(workflow.steps, 1)
+        )
+    return "\n".join(lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -48,7 +48,7 @@ class InvalidSchema(UsageError):
     """Not a JSON Schema. `path` is the dotted location of the fault, empty at the top level."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"expected a JSON Schema, but {_locate(path)} {reason}")
+        super().__init__(f"expected a JSON Schema, but {_locate(filter(None, [path]))} {reason}")
         self.path = path
         self.reason = reason
 
@@ -104,26 +104,11 @@ def is_valid(value: object, schema: Mapping[str, Any]) -> bool:
         return False
 
 
-class Mismatch(NamedTuple):
-    """A message that may quote the text, and one that does not."""
+def find_mismatch(text: str, schema: Mapping[str, Any], *, quotes: bool = True) -> str | None:
+    """Return why the text is not JSON that fits the checked schema, or None.
 
-    message: str
-    unquoted: str
-
-
-def find_mismatch(text: str, schema: Mapping[str, Any]) -> str | None:
-    """Return why the text is not JSON that fits the checked schema, or None; may quote it."""
-    found = _find_mismatch(text, schema)
-    return found.message if found is not None else None
-
-
-def find_mismatch_unquoted(text: str, schema: Mapping[str, Any]) -> str | None:
-    """Return as `find_mismatch` does, but only the location and the rule, nothing of the text."""
-    found = _find_mismatch(text, schema)
-    return found.unquoted if found is not None else None
-
-
-def _find_mismatch(text: str, schema: Mapping[str, Any]) -> Mismatch | None:
+    Without `quotes` it is the location and the rule alone, and nothing of the text.
+    """
     from jsonschema.exceptions import best_match
 
     try:
@@ -131,26 +116,18 @@ def _find_mismatch(text: str, schema: Mapping[str, Any]) -> Mismatch | None:
         with _allowance():
             error = best_match(_validator(schema).iter_errors(value))
     except ValueError as problem:
-        return _same(f"it is not JSON: {problem}")  # names the position, quotes nothing
+        return f"it is not JSON: {problem}"  # names the position, quotes nothing
     except RecursionError:
-        return _same("it is nested too deep, or its schema refers to itself without end")
+        return "it is nested too deep, or its schema refers to itself without end"
     except StepsExceeded:
-        return _same("it takes too long to validate against the schema; make it shorter")
+        return "it takes too long to validate against the schema; make it shorter"
     if error is None:
         return None
-    in_schema = set(error.absolute_schema_path)
-    known = [
-        part if isinstance(part, int) or part in in_schema else "…" for part in error.absolute_path
-    ]
-    return Mismatch(
-        f"{_locate(_dotted(error.absolute_path))} {_shorten(error.message, MAX_MESSAGE_CHARS)}",
-        f"{_locate(_dotted(known))} it breaks the rule {error.validator or 'false'!r} "
-        f"of the schema",
-    )
-
-
-def _same(message: str) -> Mismatch:
-    return Mismatch(message, message)
+    path, in_schema = list(error.absolute_path), set(error.absolute_schema_path)
+    if quotes:
+        return f"{_locate(path)} {_shorten(error.message, MAX_MESSAGE_CHARS)}"
+    known = [part if isinstance(part, int) or part in in_schema else "…" for part in path]
+    return f"{_locate(known)} it breaks the rule {error.validator or 'false'!r} of the schema"
 
 
 # Validation within an allowance of steps
@@ -209,21 +186,23 @@ def _counting_dialect(dialect: Any) -> Any:
     from jsonschema.validators import extend
 
     rules = {**dialect.VALIDATORS, **_pattern_rules()}
-    return extend(dialect, {keyword: _counted(keyword, rule) for keyword, rule in rules.items()})
+    return extend(
+        dialect, {keyword: _count_steps(keyword, rule) for keyword, rule in rules.items()}
+    )
 
 
-def _counted(keyword: str, rule: Any) -> Any:
+def _count_steps(keyword: str, rule: Any) -> Any:
     base = _REFERENCE_STEPS if keyword in _REFERENCES else _RULE_STEPS
     per_entry = _ALTERNATIVE_STEPS if keyword in _ALTERNATIVES else _ENTRY_STEPS
 
-    def counted(validator: Any, argument: Any, value: Any, schema: Any) -> Any:
+    def apply_rule(validator: Any, argument: Any, value: Any, schema: Any) -> Any:
         steps = base + per_entry * _size(argument) + _size(value)
         if keyword == "uniqueItems" and isinstance(value, list) and not _is_sortable(value):
             steps += 3 * len(value) ** 2  # each is compared with all before it
         _STEPS.get().take(steps)
         return rule(validator, argument, value, schema)
 
-    return counted
+    return apply_rule
 
 
 def _is_sortable(values: list[Any]) -> bool:
@@ -519,12 +498,9 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{_shorten(name, 40)}" if path else _shorten(name, 40)
 
 
-def _dotted(path: Any) -> str:
-    return ".".join(str(part) for part in path)
-
-
-def _locate(path: str) -> str:
-    return f"at {path}:" if path else "at the top:"
+def _locate(path: Iterable[object]) -> str:
+    where = ".".join(map(str, path))
+    return f"at {where}:" if where else "at the top:"
 
 
 def _shorten(text: str, longest: int) -> str:

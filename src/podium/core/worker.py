@@ -45,7 +45,7 @@ class McpToolbox(Toolbox, Protocol):
     def servers(self) -> tuple[str, ...]:
         """The servers' names."""
 
-    def excluding(self, names: Collection[str]) -> Toolbox:
+    def exclude(self, names: Collection[str]) -> Toolbox:
         """Return the tools of the other servers, which get the excluded names passed on."""
 
 
@@ -57,7 +57,7 @@ def mcp_servers(toolbox: Toolbox | None) -> tuple[str, ...]:
 def exclude_servers(toolbox: Toolbox | None, names: Collection[str]) -> Toolbox | None:
     """Return the toolbox without the excluded servers."""
     if names and isinstance(toolbox, McpToolbox):
-        return toolbox.excluding(names)
+        return toolbox.exclude(names)
     return toolbox
 
 

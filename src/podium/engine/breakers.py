@@ -73,14 +73,14 @@ class Breaker:
         self._is_probing = False
         self._until = now
 
-    def succeeded(self, *, is_probe: bool) -> None:
+    def record_success(self, *, is_probe: bool) -> None:
         if is_probe:
             self._is_probing, self._until, self._cooldown = False, None, 0.0
             self._recent.clear()
         self._streak = 0
         self._recent.append(False)
 
-    def failed(self, error: WorkerError, now: float, *, is_probe: bool) -> bool:
+    def record_failure(self, error: WorkerError, now: float, *, is_probe: bool) -> bool:
         """Record a failure; True if the circuit opens."""
         if self._until is not None and not is_probe:
             return False  # it began before the circuit opened
@@ -133,14 +133,14 @@ class Breakers:
         breaker = self.breakers_by_worker.get(worker)
         return breaker is not None and breaker.enter(self._clock())
 
-    def succeeded(self, worker: str, *, is_probe: bool) -> None:
+    def record_success(self, worker: str, *, is_probe: bool) -> None:
         breaker = self.breakers_by_worker.get(worker)
         if breaker is not None:
-            breaker.succeeded(is_probe=is_probe)
+            breaker.record_success(is_probe=is_probe)
             if breaker.is_healthy:
                 del self.breakers_by_worker[worker]
 
-    def failed(self, worker: str, error: BaseException, *, is_probe: bool) -> None:
+    def record_failure(self, worker: str, error: BaseException, *, is_probe: bool) -> None:
         """Record a failed call; errors that are not the worker's fault do not count."""
         if self.policy is None:
             return
@@ -150,12 +150,12 @@ class Breakers:
                 breaker.leave(self._clock())
         elif isinstance(error, RequestRefused):
             if is_probe:
-                self.succeeded(worker, is_probe=True)
+                self.record_success(worker, is_probe=True)
         else:
             breaker = self.breakers_by_worker.get(worker)
             if breaker is None:
                 breaker = self.breakers_by_worker[worker] = Breaker(worker, self.policy)
-            if breaker.failed(error, self._clock(), is_probe=is_probe):
+            if breaker.record_failure(error, self._clock(), is_probe=is_probe):
                 self.openings[worker] += 1
                 if self.on_opening is not None:
                     self.on_opening(worker, error)

@@ -263,7 +263,6 @@ class Calls:
         on_delta: OnDelta | None = None,
         on_retry: OnRetry | None = None,
     ) -> Reply:
-        """Call the worker, with retries; raise the last error."""
         return await self.make(worker, request, on_delta, on_retry)
 
     async def make(
@@ -421,14 +420,14 @@ class Calls:
             unbilled = isinstance(fault, WorkerError) and not fault.billed
             usage = NO_USAGE if unbilled else UNKNOWN_USAGE
             self._record(worker, reservation, usage, began, str(fault) or "cancelled")
-            call_policy.breakers.failed(worker.profile.name, fault, is_probe=is_probe)
+            call_policy.breakers.record_failure(worker.profile.name, fault, is_probe=is_probe)
             if fault is error:
                 raise
             raise fault from error
         call_policy.deadlines.stop(task)
         self._record(worker, reservation, reply.usage, began, None)
         if call_policy.breakers_by_worker:
-            call_policy.breakers.succeeded(worker.profile.name, is_probe=is_probe)
+            call_policy.breakers.record_success(worker.profile.name, is_probe=is_probe)
         return reply
 
     def _enter_breaker(self, worker: Worker, reservation: CallReservation) -> bool:

@@ -71,7 +71,7 @@ class EarlyExecution:
         self._execution: Execution | None = None
         self._has_room = True
         self._speculation: Execution | None = None
-        self._void: list[tuple[Execution, str]] = []
+        self._discarded: list[tuple[Execution, str]] = []
         self.events = self._speculated = HeldEvents()
 
     def begin(self, step: Step) -> None:
@@ -100,7 +100,7 @@ class EarlyExecution:
 
     def _discard(self, execution: Execution | None, reason: str) -> None:
         if execution is not None:
-            self._void.append((execution, reason))
+            self._discarded.append((execution, reason))
             execution.cancel()
 
     def _take_speculation(self, round_: Round) -> tuple[Round, Execution | None]:
@@ -133,20 +133,20 @@ class EarlyExecution:
         except BaseException:
             self._discard(execution, "the run was stopped")
             raise
-        return (replace(round_, cancelled=self.cancelled) if self._void else round_), execution
+        return (replace(round_, cancelled=self.cancelled) if self._discarded else round_), execution
 
     async def stop(self, reason: str) -> None:
         """Cancel all that does not count, and wait for its end."""
         self.cancel(reason)
         self._drop_speculation()
-        await wait_for_end([task for execution, _ in self._void for task in execution.tasks])
+        await wait_for_end([task for execution, _ in self._discarded for task in execution.tasks])
 
     @property
     def cancelled(self) -> tuple[StepRecord, ...]:
         """The records of what does not count."""
         return tuple(
             replace(record, status="cancelled", reply="", error=reason, turns=(), thinking=())
-            for execution, reason in self._void
+            for execution, reason in self._discarded
             for record in execution.steps_so_far()
         )
 

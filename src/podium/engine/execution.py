@@ -325,7 +325,7 @@ def is_met(condition: Condition, records: Mapping[int, StepRecord]) -> bool:
     return len({short_answer(record.reply) for record in named if record.reply}) > 1
 
 
-LONGEST_REPLY: Final = 20_000
+MAX_REPLY_TAIL: Final = 20_000
 """Characters at the end of a reply that are read; an answer stands at the end."""
 
 _TAGGED: Final = re.compile(r"<answer>([^<]{1,500})</answer>", re.IGNORECASE)
@@ -345,7 +345,7 @@ def short_answer(reply: str) -> str:
     that, the last number, or the words without case and punctuation. The comparison is linear in
     the reply's length, and nothing that a reply says changes it.
     """
-    text = unicodedata.normalize("NFKC", reply[-LONGEST_REPLY:])
+    text = unicodedata.normalize("NFKC", reply[-MAX_REPLY_TAIL:])
     for pattern in (_TAGGED, _BOXED, _DECLARED):
         if found := pattern.findall(text):
             text = found[-1]

@@ -32,8 +32,6 @@ class HedgedReply(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _HedgedCall:
-    """One of the two calls."""
-
     worker: Worker
     task: asyncio.Task[Reply | None]
     is_cancelled: bool = False

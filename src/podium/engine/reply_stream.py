@@ -15,7 +15,7 @@ from podium.core.request import Delta, Reply
 if TYPE_CHECKING:
     from podium.engine.execution import Execution
 
-GAP: Final = "\n\n"
+TEXT_SEPARATOR: Final = "\n\n"
 """Separates text before a tool call from text after it."""
 
 
@@ -89,7 +89,7 @@ class ReplyStream:
         """Everything sent since the step started or was resumed."""
         if self._whole_only:
             return ""
-        return GAP.join(filter(None, (*self.before_tools, self._text.sent)))
+        return TEXT_SEPARATOR.join(filter(None, (*self.before_tools, self._text.sent)))
 
     def receive(self, delta: Delta) -> None:
         if self._after_reply_check:
@@ -99,7 +99,7 @@ class ReplyStream:
         elif delta.kind == "tool_call":
             self._receive_call(delta)
         elif delta.kind == "text" and not self._must_fit:
-            opening = GAP if self.before_tools and not self._text.has_begun else ""
+            opening = TEXT_SEPARATOR if self.before_tools and not self._text.has_begun else ""
             if text := self._text.receive(delta.text):
                 self._emit(opening + text)
 
@@ -138,7 +138,7 @@ class ReplyStream:
         """Keep the text that came with a tool call; a nested run has sent its own."""
         if text and not self._must_fit:
             if self._after_reply_check and not self._whole_only and not is_sent:
-                self._send(GAP + text if self.before_tools else text)
+                self._send(TEXT_SEPARATOR + text if self.before_tools else text)
             self.before_tools += (text,)
         self._text = ResumableText()
         self.kept = ""
@@ -146,14 +146,14 @@ class ReplyStream:
 
     def conclude(self, reply: Reply) -> Reply:
         """Return the whole reply, with the text from before tool calls."""
-        return replace(reply, text=GAP.join((*self.before_tools, reply.text)))
+        return replace(reply, text=TEXT_SEPARATOR.join((*self.before_tools, reply.text)))
 
     def send_rest(self, text: str) -> None:
         """Send what was held back, now that the whole reply stands."""
         if self._must_fit or self._whole_only:
             self._send(text)
         elif self._after_reply_check:
-            sent = GAP.join(self.before_tools)
+            sent = TEXT_SEPARATOR.join(self.before_tools)
             self._send(text[len(sent) :])
 
     def _send(self, text: str) -> None:

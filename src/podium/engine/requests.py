@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from podium.core.budget import estimate_input_tokens
 from podium.core.errors import BadReply, RequestRefused
-from podium.core.json_schema import find_mismatch_unquoted
+from podium.core.json_schema import find_mismatch
 from podium.core.pool import (
     CONDUCTOR_PROVIDER,
     WorkerProfile,
@@ -200,7 +200,7 @@ def _tool_choice(options: ResponseOptions, turns: Sequence[Message]) -> str:
     return options.tool_choice
 
 
-def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
+def reply_message(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
     """Turn a reply into a message: thinking first, as vendors require, then text, then calls."""
     text = (Text(reply.text),) if reply.text else ()
     return Message("assistant", (*reply.thinking, *text, *calls))
@@ -209,12 +209,12 @@ def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
 def repair_request(reply: Reply, problem: str) -> tuple[Message, Message]:
     """Return the reply that does not fit its schema, and the request to correct it."""
     prompt = Template(prompt_text("repair.txt")).substitute(problem=problem)
-    return turn_of(reply), user(prompt)
+    return reply_message(reply), user(prompt)
 
 
 def schema_error(worker: str, reply: Reply, schema: Mapping[str, Any]) -> BadReply:
     """Return the error of a worker whose corrected reply does not fit either; quotes nothing."""
-    problem = find_mismatch_unquoted(reply.text, schema)
+    problem = find_mismatch(reply.text, schema, quotes=False)
     return BadReply(f"{worker} was asked twice for JSON that fits the schema: {problem}")
 
 
@@ -257,7 +257,7 @@ def _newest_turns(history: tuple[Message, ...], room: int | None) -> tuple[Messa
         if history[index].role == "system":
             continue
         turn_size += sizes[index]
-        if index == start or _opens_turn(history[index]):
+        if index == start or _starts_turn(history[index]):
             if turn_size > room:
                 break
             room -= turn_size
@@ -265,7 +265,7 @@ def _newest_turns(history: tuple[Message, ...], room: int | None) -> tuple[Messa
     return tuple(m for i, m in enumerate(history) if i >= first or m.role == "system")
 
 
-def _opens_turn(message: Message) -> bool:
+def _starts_turn(message: Message) -> bool:
     return message.role == "user" and not any(isinstance(p, ToolResult) for p in message.parts)
 
 

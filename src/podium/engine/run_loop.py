@@ -160,9 +160,9 @@ class RunLoop:
             await self._run_rounds()
             if self._checks_answers:
                 await self._check_other_answer()
-            run = self._ended()
+            run = self._end_run()
         except BaseException:
-            run = self._ended("interrupted")
+            run = self._end_run("interrupted")
             raise
         finally:
             if keep is not None:
@@ -183,7 +183,7 @@ class RunLoop:
             async with deadline:
                 if self.stopped_by is None and self._rounds and self._rounds[-1].unfinished:
                     await self._execute()
-                while self._may_plan() and await self._plan():
+                while self._can_plan() and await self._plan():
                     await self._execute()
         except TimeoutError:
             if not deadline.expired():
@@ -193,7 +193,7 @@ class RunLoop:
             self.stopped_by = error
             self._failures = (error,) if isinstance(error, WorkerError) else ()
 
-    def _may_plan(self) -> bool:
+    def _can_plan(self) -> bool:
         return (
             self.stopped_by is None
             and not self._waits
@@ -397,7 +397,7 @@ class RunLoop:
         except GuardrailBlocked as error:
             self.stopped_by = error
 
-    def _ended(self, status: RunStatus | None = None) -> Run:
+    def _end_run(self, status: RunStatus | None = None) -> Run:
         """Return the run at its end, or while it waits; without a status, decide it."""
         run, rounds, checks = self._run, tuple(self._rounds), tuple(self._checks)
         spent = self._context.ledger.spent

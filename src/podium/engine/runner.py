@@ -110,7 +110,7 @@ class Options:
         if isinstance(self.exclude, str):
             raise ConfigError(f"exclude is the text {self.exclude!r}; give a set of names")
 
-    def narrowed(
+    def narrow(
         self,
         *,
         max_steps: int | None = None,
@@ -122,7 +122,7 @@ class Options:
             self,
             max_steps=min(self.max_steps, max_steps or self.max_steps),
             rounds=min(self.rounds, rounds or self.rounds),
-            budget=self.budget.narrowed(caps),
+            budget=self.budget.narrow(caps),
         )
 
 

@@ -19,7 +19,7 @@ from podium.core.errors import (
     WorkerError,
 )
 from podium.core.events import StepRetried, StepStarted
-from podium.core.json_schema import find_mismatch, find_mismatch_unquoted
+from podium.core.json_schema import find_mismatch
 from podium.core.pool import (
     CONDUCTOR_PROVIDER,
     PYTHON_PROVIDER,
@@ -138,7 +138,7 @@ class StepRunner:
                 fallback = self._next_fallback(name, self._tried)
                 if fallback is None:
                     raise
-                self._retried(fallback, error, 0.0)
+                self._report_retry(fallback, error, 0.0)
                 name = fallback
         if reply is None:
             sent = Reply(self._sent(), finish="tool")
@@ -235,7 +235,7 @@ class StepRunner:
             else:
                 request = self._request(worker.profile)
                 reply = await self._calls.make(
-                    worker, request, on_delta, self._retried, self._can_fall_back
+                    worker, request, on_delta, self._report_retry, self._can_fall_back
                 )
             if stream is not None and stream.kept:
                 reply = stream.complete(reply)
@@ -266,7 +266,7 @@ class StepRunner:
             worker,
             self._hedge_call,
             on_delta=on_delta,
-            on_retry=self._retried,
+            on_retry=self._report_retry,
             can_fall_back=self._can_fall_back,
         )
         return await race.run(self._request(worker.profile))
@@ -325,7 +325,7 @@ class StepRunner:
         )
         schema = self._run.response_options.schema
         if text != reply.text and schema is not None:
-            problem = find_mismatch_unquoted(text, schema)
+            problem = find_mismatch(text, schema, quotes=False)
             if problem:
                 guardrail = self._checks[first:][-1].guardrail
                 raise GuardrailBlocked(
@@ -440,7 +440,7 @@ class StepRunner:
         if run.status == "running":
             self._execution.save_progress(self.record("cancelled", error=UNFINISHED))
 
-    def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
+    def _report_retry(self, worker: str, error: WorkerError, wait: float) -> Request:
         kept = 0
         if self._stream is not None:
             if self._stream.has_sent_calls:

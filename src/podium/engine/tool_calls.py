@@ -24,7 +24,7 @@ from podium.core.request import (
     unanswered_calls,
 )
 from podium.core.run import Run, StepRecord
-from podium.engine.requests import turn_of
+from podium.engine.requests import reply_message
 
 if TYPE_CHECKING:
     from podium.engine.execution import Execution
@@ -43,7 +43,7 @@ def assistant_turn(reply: Reply, options: ResponseOptions, known: set[str]) -> M
             call = replace(call, id=f"call_{secrets.token_hex(8)}")
         known.add(call.id)
         calls.append(call)
-    return turn_of(reply, tuple(calls))
+    return reply_message(reply, tuple(calls))
 
 
 async def answer_calls(

@@ -195,10 +195,10 @@ class ConcurrencyLimiter:
     async def acquire(self) -> None:
         """Wait for a slot; raises `ApiError` overloaded if the queue is full."""
         if self.closed:
-            raise _overloaded("the server is shutting down; try again")
+            raise _overloaded_error("the server is shutting down; try again")
         if self._slots.locked():
             if self.waiting >= self._max_waiting:
-                raise _overloaded(
+                raise _overloaded_error(
                     f"too many requests: {self.in_flight} in flight and {self.waiting} queued; "
                     f"try again later"
                 )
@@ -238,7 +238,7 @@ class ConcurrencyLimiter:
         return True
 
 
-def _overloaded(message: str) -> ApiError:
+def _overloaded_error(message: str) -> ApiError:
     return ApiError("overloaded", message, retry_after=RETRY_AFTER_SECONDS)
 
 

@@ -54,13 +54,13 @@ DIALECTS: Final = MappingProxyType[str, Dialect](
     {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
 )
 
-Find = Callable[[], Awaitable[Settings]]
+LoadSettings = Callable[[], Awaitable[Settings]]
 """Finds the settings as a server starts."""
 
 SERVE_OPTIONS: Final = "PODIUM_SERVE"
 """The variable with the options for worker processes."""
 
-SESSIONS: Final = "PODIUM_SESSION_SECRET"
+SESSION_VARIABLE: Final = "PODIUM_SESSION_SECRET"
 """The variable with the secret of browser sessions; set it for several servers at one address."""
 
 BACKLOG: Final = 2048
@@ -69,7 +69,7 @@ BACKLOG: Final = 2048
 MAX_CONNECTIONS: Final = 65_536
 """Open connections and files of a process, where the system allows it."""
 
-YOUNG_OBJECTS: Final = 10_000
+GC_THRESHOLD: Final = 10_000
 """New objects before a garbage collection; with the default of 700 it takes a sixth of the CPU
 time of a plain call."""
 
@@ -97,21 +97,20 @@ class ServeOptions:
         return replace(settings, server=settings.server.model_copy(update=dict(self.server)))
 
 
-def create_application(find: Find) -> FastAPI:
+def create_application(find: LoadSettings) -> FastAPI:
     """Create the application; `find` loads its settings at startup."""
 
-    async def opening(stack: AsyncExitStack) -> Service:
+    async def open_or_log(stack: AsyncExitStack) -> Service:
         try:
             return await _open(find, stack)
         except PodiumError as error:
             LOGGER.error("cannot start: %s", error)
             raise
 
-    return create_app(opening, DIALECTS)
+    return create_app(open_or_log, DIALECTS)
 
 
-async def _open(find: Find, stack: AsyncExitStack) -> Service:
-    """Open the service and everything it needs."""
+async def _open(find: LoadSettings, stack: AsyncExitStack) -> Service:
     settings = await find()
     store = await open_store(
         settings.store.url or settings.store.path, lease_seconds=settings.store.lease_seconds
@@ -126,7 +125,7 @@ async def _open(find: Find, stack: AsyncExitStack) -> Service:
             settings.pool,
             shared=shared,
             lease_seconds=settings.store.lease_seconds,
-            sessions=Sessions(os.environ.get(SESSIONS, "")),
+            sessions=Sessions(os.environ.get(SESSION_VARIABLE, "")),
         )
     stack.push_async_callback(access.close)
     traces = _traces() if settings.server.traces else None
@@ -171,7 +170,7 @@ def serve(chosen: ServeOptions, server: ServerSettings, bound: socket.socket) ->
         return
     options = replace(chosen, server={**chosen.server, "log": form})
     os.environ[SERVE_OPTIONS] = json.dumps(asdict(options))
-    os.environ.setdefault(SESSIONS, new_secret())
+    os.environ.setdefault(SESSION_VARIABLE, new_secret())
     configuration = _configuration(
         "podium.server.startup:from_environment",
         server,
@@ -222,7 +221,7 @@ def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Con
 def _tune_garbage_collection() -> None:
     """Exclude objects that exist before the first request from garbage collection."""
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    gc.set_threshold(GC_THRESHOLD)
 
 
 def _allow_many_connections() -> None:
@@ -237,7 +236,7 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-LARGEST_HEAD: Final = 64 * 1024
+MAX_HEAD_BYTES: Final = 64 * 1024
 """Bytes of a request's line and headers, and of its trailers."""
 
 HEAD_SECONDS: Final = 60.0
@@ -277,7 +276,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._stop_timeout()
             return
         self._unparsed_bytes += len(data)
-        if self._unparsed_bytes > LARGEST_HEAD and not self.transport.is_closing():
+        if self._unparsed_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(TOO_LARGE)
             self.transport.close()
         elif self._timeout is None:

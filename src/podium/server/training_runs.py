@@ -89,14 +89,14 @@ def open_regular_file(path: Path) -> BinaryIO | None:
 
 METRICS: Final = "metrics.jsonl"
 METRICS_SUFFIX: Final = ".jsonl"
-BEGINNING: Final = b'{"step"'
+METRICS_PREFIX: Final = b'{"step"'
 """The first bytes of a metrics file."""
 
 SUMMARY: Final = "summary.json"
 MANIFEST: Final = "evaluation.json"
 REPORT: Final = "report.html"
 
-DEEPEST: Final = 3
+MAX_DEPTH: Final = 3
 MAX_FOUND: Final = 500
 MAX_ENTRIES: Final = 5_000
 """Limits of the search, so that a directory named by mistake does not keep the server busy."""
@@ -106,7 +106,7 @@ MAX_FILES_OPENED: Final = 200
 
 Kind = Literal["training", "evaluation", "report"]
 
-_ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,16 @@ class ArtifactDirectory:
     problem: str = ""
 
 
-USUAL: Final = ("measured", "trained")
+DEFAULT_DIRECTORIES: Final = ("measured", "trained")
 """Where `podium eval run` and `podium train` write by the docs and recipes."""
 
 
 def find_directories(directories: Sequence[str] | None) -> list[ArtifactDirectory]:
     """Find the artifacts of all directories, each once and with a unique name; by default of those
-    of `USUAL` that are in the working directory."""
+    of `DEFAULT_DIRECTORIES` that are in the working directory."""
     taken: set[str] = set()
     seen: set[Path] = set()
-    named = [Path(name) for name in (USUAL if directories is None else directories)]
+    named = [Path(name) for name in (DEFAULT_DIRECTORIES if directories is None else directories)]
     return [
         _scan_directory(path, taken, seen)
         for path in named
@@ -152,7 +152,6 @@ def find_directories(directories: Sequence[str] | None) -> list[ArtifactDirector
 
 
 def find_artifact(directories: Sequence[str] | None, name: str) -> Artifact | None:
-    """Return the artifact of that name."""
     artifacts = (
         artifact for named in find_directories(directories) for artifact in named.artifacts
     )
@@ -162,7 +161,7 @@ def find_artifact(directories: Sequence[str] | None, name: str) -> Artifact | No
 def _scan_directory(root: Path, taken: set[str], seen: set[Path]) -> ArtifactDirectory:
     try:
         if root.is_dir():
-            found = list(_within(root, root.name, DEEPEST))[:MAX_FOUND]
+            found = list(_within(root, root.name, MAX_DEPTH))[:MAX_FOUND]
         elif root.is_file():
             found = list(_of_file(root, root.stem))
         else:
@@ -176,7 +175,7 @@ def _scan_directory(root: Path, taken: set[str], seen: set[Path]) -> ArtifactDir
 
 
 def _under_own_name(artifact: Artifact, taken: set[str]) -> Artifact:
-    plain = ".".join(_ODD.sub("-", part).strip("-") or "-" for part in artifact.title.split("/"))
+    plain = ".".join(_UNSAFE.sub("-", part).strip("-") or "-" for part in artifact.title.split("/"))
     name, number = plain, 2
     while name in taken:
         name, number = f"{plain}-{number}", number + 1
@@ -185,7 +184,7 @@ def _under_own_name(artifact: Artifact, taken: set[str]) -> Artifact:
 
 
 def _within(directory: Path, title: str, depth: int) -> Iterator[Artifact]:
-    files, directories = _listed(directory)
+    files, directories = _list_names(directory)
     kind = _kind(directory, files)
     if kind is not None:
         yield Artifact("", title, kind, directory, _report(directory, files, directories))
@@ -205,7 +204,7 @@ def _within_readable(directory: Path, title: str, depth: int) -> Iterator[Artifa
         return
 
 
-def _listed(directory: Path) -> tuple[list[str], list[str]]:
+def _list_names(directory: Path) -> tuple[list[str], list[str]]:
     """Return the names of files and directories, sorted; links are left out."""
     files, directories = [], []
     with os.scandir(directory) as entries:
@@ -235,7 +234,7 @@ def _report(directory: Path, files: Sequence[str], directories: Sequence[str]) -
     if REPORT in files:
         return directory / REPORT
     beside = directory / "report"
-    if beside.name in directories and REPORT in _listed(beside)[0]:
+    if beside.name in directories and REPORT in _list_names(beside)[0]:
         return beside / REPORT
     return None
 
@@ -246,7 +245,7 @@ def _of_file(path: Path, title: str) -> Iterator[Artifact]:
     if file is None:
         return
     with file:
-        is_metrics = file.read(len(BEGINNING)) == BEGINNING
+        is_metrics = file.read(len(METRICS_PREFIX)) == METRICS_PREFIX
     if is_metrics:
         yield Artifact("", title, "training", path)
 
@@ -256,11 +255,11 @@ SAMPLES: Final = "samples.jsonl"
 MAX_POINTS: Final = 400
 """Points of a series; a longer one has the means of consecutive steps."""
 
-SPREADS: Final = ("steps/", "shape/")
+SHARE_PREFIXES: Final = ("steps/", "shape/")
 """Prefixes of series of shares; a missing value is zero."""
 
 MAX_SERIES: Final = 500
-LARGEST: Final = 1e15
+MAX_NUMBER: Final = 1e15
 """Larger numbers are ignored."""
 
 MAX_SAMPLES: Final = 50
@@ -328,7 +327,7 @@ def read_series(lines: Iterable[bytes]) -> tuple[Series, int]:
                 if entry is None:
                     left_out += 1
                 else:
-                    _take(series, *entry)
+                    _add_entry(series, *entry)
     return series, left_out
 
 
@@ -349,10 +348,12 @@ def _entry(piece: bytes) -> tuple[int, dict[str, float]] | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+    )
 
 
-def _take(series: Series, step: int, numbers: Mapping[str, float]) -> None:
+def _add_entry(series: Series, step: int, numbers: Mapping[str, float]) -> None:
     if any(step in series.get(name, ()) for name in numbers):
         for values in series.values():
             for lost in [at for at in values if at >= step]:
@@ -374,7 +375,7 @@ def _downsample(series: Series) -> dict[str, list[list[float]]]:
     }
     planned = dict.fromkeys(series.get("mean_steps", ()), 0.0)
     return {
-        name: _group_means(planned | values if name.startswith(SPREADS) else values, last)
+        name: _group_means(planned | values if name.startswith(SHARE_PREFIXES) else values, last)
         for name, values in series.items()
     }
 
@@ -388,7 +389,6 @@ def _group_means(values: Mapping[int, float], last: Mapping[int, int]) -> list[l
 
 
 def _summary(artifact: Artifact) -> dict[str, float | bool]:
-    """Return the numbers of the summary."""
     if artifact.path == artifact.metrics:
         return {}
     summary = read_json(artifact.path / SUMMARY)

@@ -30,8 +30,8 @@ CACHE_SIZE: Final = 10_000
 LOAD_BATCH: Final = 50
 """Runs per query, so that other tasks do not wait for long."""
 
-LONGEST_SUBTASK: Final = 300
-LONGEST_ERROR: Final = 500
+MAX_SUBTASK_CHARS: Final = 300
+MAX_ERROR_CHARS: Final = 500
 
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
@@ -177,7 +177,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
         attempt.worker,
         ended,
         max(0.0, attempt.finished_ms - attempt.started_ms) / 1000,
-        None if attempt.error is None else attempt.error[:LONGEST_ERROR],
+        None if attempt.error is None else attempt.error[:MAX_ERROR_CHARS],
         attempt.cost_usd,
         attempt.usage.total_tokens,
         is_planning,
@@ -203,7 +203,7 @@ def _executed_steps(
             raise UnreadableRun(
                 f"this run cannot be read: step {step.index} of round {step.round} is in no plan"
             )
-        subtask = step.subtask[:LONGEST_SUBTASK]
+        subtask = step.subtask[:MAX_SUBTASK_CHARS]
         yield StepUse(run_id, step.worker, role_of[own], subtask, position or own)
         for nested in step.nested:
             yield from _executed_steps(nested, run_id, position or own)

@@ -35,7 +35,7 @@ workflow. `runs:read`, `runs:delete`: the runs of this key. `gateway`: call a wo
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
-USUAL_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"metrics", "admin"}
+DEFAULT_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"metrics", "admin"}
 """The default scopes: none that concern other keys."""
 
 _STRICT: Final = ConfigDict(extra="forbid")
@@ -83,7 +83,7 @@ class Rules:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-    scopes: Scopes = USUAL_SCOPES
+    scopes: Scopes = DEFAULT_SCOPES
     tiers: Tiers | None = None
     workers: Names | None = None
     exclude: Names = frozenset()

@@ -116,7 +116,7 @@ class McpServers(McpSelection):
                 self._retries.add(retry)
                 retry.add_done_callback(self._retries.discard)
 
-    def excluding(self, names: Collection[str]) -> McpSelection:
+    def exclude(self, names: Collection[str]) -> McpSelection:
         kept = tuple(s for s in self._servers if f"{MCP_PREFIX}{s.name}" not in names)
         return McpSelection(kept, tuple(sorted(n for n in names if not n.startswith(MCP_PREFIX))))
 

@@ -27,7 +27,7 @@ from podium.engine.guardrails.redaction import (
     StreamRestorer,
     is_card_number,
     is_iban,
-    looks_random,
+    is_random,
 )
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -268,6 +268,6 @@ def test_checksums_and_mixtures() -> None:
     assert not is_card_number("0" * 16)
     assert is_iban("DE89370400440532013000")
     assert not is_iban("DE00370400440532013000")
-    assert looks_random("a8f5f167f4")
-    assert not looks_random("aaaaaaa1")
-    assert not looks_random("password")
+    assert is_random("a8f5f167f4")
+    assert not is_random("aaaaaaa1")
+    assert not is_random("password")

@@ -64,7 +64,7 @@ def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
 def test_the_tightest_cap_is_the_one_that_is_named() -> None:
     budget = KeyBudget(Rules(per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0)), "Ada")
     budget.set_charges(KeyCharges(day=Amount(0.25, 0), month=Amount(9.5, 0)))
-    error = budget.reserve(Amount()).exhausted("usd")
+    error = budget.reserve(Amount()).exhausted_error("usd")
     assert str(error) == (
         "monthly budget of key 'Ada' is too small for this call: $9.5 used of $10, "
         "resets on the 1st, 00:00 UTC"

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from podium.core.request import Image
-from podium.server.dialects.content import BIGGEST_IMAGE, base64_image, image_url
+from podium.server.dialects.content import MAX_IMAGE_BYTES, base64_image, image_url
 from support.readers import refusal
 
 PICTURE = base64.b64encode(b"\x89PNG and some more").decode()
@@ -54,5 +54,5 @@ def test_an_oversized_image_is_too_large_and_says_the_bound() -> None:
 
 
 def test_an_image_of_just_the_bound_is_taken() -> None:
-    data = base64.b64encode(bytes(BIGGEST_IMAGE)).decode()
+    data = base64.b64encode(bytes(MAX_IMAGE_BYTES)).decode()
     assert base64_image("image/webp", data, "f").media_type == "image/webp"

@@ -16,7 +16,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Price, Usage
 from podium.server.access import KeyAuthenticator
 from podium.server.access.keys import NewKey, make_key
-from podium.store.keys import USUAL_SCOPES, Rules
+from podium.store.keys import DEFAULT_SCOPES, Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, Served, application, serving
@@ -96,7 +96,7 @@ async def test_a_new_key_works_at_once_and_its_token_is_shown_once(desk: Desk) -
 
 
 async def test_a_key_without_rules_has_the_usual_scopes(desk: Desk) -> None:
-    assert set((await desk.create())["scopes"]) == USUAL_SCOPES
+    assert set((await desk.create())["scopes"]) == DEFAULT_SCOPES
 
 
 async def test_what_is_used_is_shown_with_what_is_left_and_when_it_resets(desk: Desk) -> None:

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from podium.config import ServerSettings
 from podium.server import startup as protocol
-from podium.server.startup import LARGEST_HEAD, BoundedHttp, _configuration
+from podium.server.startup import MAX_HEAD_BYTES, BoundedHttp, _configuration
 
-MUCH = 32 * LARGEST_HEAD
+MUCH = 32 * MAX_HEAD_BYTES
 """More than is read at once: what arrives whole within one reading is bounded by that."""
 
 HEAD = b"POST /x HTTP/1.1\r\nhost: here\r\n"
@@ -102,7 +102,7 @@ async def test_trailers_without_end_are_hung_up_on() -> None:
 
 
 async def test_too_long_a_conversation_is_reported() -> None:
-    said = await sent([HEAD, b"x: " + b"a" * LARGEST_HEAD])
+    said = await sent([HEAD, b"x: " + b"a" * MAX_HEAD_BYTES])
     assert said.startswith(b"HTTP/1.1 431 ")
 
 
@@ -110,7 +110,7 @@ async def test_too_long_a_conversation_is_reported() -> None:
     "pieces",
     [
         [HEAD + b"content-length: 7\r\n\r\n" + b"a" * 7],
-        [HEAD, b"x: " + b"a" * (LARGEST_HEAD - 100), b"\r\ncontent-length: 7\r\n\r\n", b"a" * 7],
+        [HEAD, b"x: " + b"a" * (MAX_HEAD_BYTES - 100), b"\r\ncontent-length: 7\r\n\r\n", b"a" * 7],
         [HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"1\r\n", b"a\r\n"] * 7, b"0\r\n\r\n"],
     ],
     ids=["at once", "a long head in pieces", "a body in chunks"],

@@ -16,7 +16,7 @@ from podium.config.schema import StoreSettings
 from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
 from podium.server.access import Principal
-from podium.server.records.audit import AGAIN_SECONDS, AuditRecorder, fingerprint, plain
+from podium.server.records.audit import REPEAT_SECONDS, AuditRecorder, fingerprint, plain
 from podium.store.sql.run_store import SqlRunStore
 
 PROFILE = WorkerProfile(name="solo", capabilities=frozenset({"tools", "json", "vision"}))
@@ -81,6 +81,6 @@ async def test_reading_again_is_entered_again_only_after_a_while(store: SqlRunSt
     for principal in (ada, ada, eve):
         await audit.record_read("run read", principal, "run_1")
     assert len(await acts(store)) == 2
-    now = AGAIN_SECONDS + 1
+    now = REPEAT_SECONDS + 1
     await audit.record_read("run read", ada, "run_1")
     assert len(await acts(store)) == 3

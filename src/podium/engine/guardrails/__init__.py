@@ -25,12 +25,12 @@ from podium.engine.guardrails.base import (
 )
 from podium.engine.guardrails.chain import GuardrailChain
 from podium.engine.guardrails.grounding import Grounding, Ungrounded
-from podium.engine.guardrails.redaction import KINDS, USUAL_KINDS, Found, Kind, Redaction
+from podium.engine.guardrails.redaction import DEFAULT_KINDS, KINDS, Found, Kind, Redaction
 
 __all__ = [
+    "DEFAULT_KINDS",
     "KINDS",
     "STAGES",
-    "USUAL_KINDS",
     "Block",
     "Found",
     "Grounding",

@@ -272,12 +272,11 @@ def _record(
     attempts: Sequence[Attempt],
     round_: int,
 ) -> GuardrailCheck:
-    action, reason = _action(verdict)
     return GuardrailCheck(
         guardrail=guardrail.name,
         stage=item.stage,
-        action=action,
-        reason=reason,
+        action=_ACTIONS[type(verdict)],
+        reason=verdict.what if isinstance(verdict, Redact) else verdict.reason,
         round=round_,
         step=item.step,
         worker=item.worker,
@@ -285,17 +284,10 @@ def _record(
     )
 
 
-def _action(verdict: FinalVerdict) -> tuple[GuardrailAction, str]:
-    match verdict:
-        case Pass(reason=reason):
-            return "passed", reason
-        case Note(reason=reason):
-            return "noted", reason
-        case Redact(what=what):
-            return "redacted", what
-        case Block(reason=reason):
-            return "blocked", reason
-        case Replan(reason=reason):
-            return "replanned", reason
-        case _:
-            assert_never(verdict)
+_ACTIONS: Final[Mapping[type[FinalVerdict], GuardrailAction]] = {
+    Pass: "passed",
+    Note: "noted",
+    Redact: "redacted",
+    Block: "blocked",
+    Replan: "replanned",
+}

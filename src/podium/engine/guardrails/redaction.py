@@ -35,11 +35,11 @@ Kind = Literal[
 ]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-USUAL_KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in KINDS if kind != "ip")
+DEFAULT_KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in KINDS if kind != "ip")
 """All but IP addresses, which many questions are about."""
 
-_BEFORE: Final = r"(?<![A-Za-z0-9_\-])"
-_VENDORS: Final = (
+_NOT_IN_WORD: Final = r"(?<![A-Za-z0-9_\-])"
+_VENDOR_KEYS: Final = (
     r"sk-(?:ant-|proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_\-]{20,200}+",  # OpenAI, Anthropic, …
     r"(?:sk|pk|rk|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,200}+",  # Stripe, and those like it
     r"gh[opsur]_[A-Za-z0-9]{36,255}+",  # GitHub
@@ -60,7 +60,7 @@ _VENDORS: Final = (
     r"AGE-SECRET-KEY-1[A-Z0-9]{50,70}+",
     r"pk_[0-9a-f]{12}_[A-Za-z0-9_\-]{20,100}+",  # our own
 )
-_NAMES: Final = (
+_LABELS: Final = (
     r"api[_\- ]?key|access[_\- ]?key|secret[_\- ]?key|client[_\- ]?secret|secret|token"
     r"|passw(?:or)?d|passphrase|pwd|credentials?"
 )
@@ -85,7 +85,6 @@ def is_card_number(number: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """True if the text has the checksum of an IBAN."""
     number = text.replace(" ", "")
     if not 15 <= len(number) <= 34:
         return False
@@ -93,7 +92,7 @@ def is_iban(text: str) -> bool:
     return int("".join(str(int(character, 36)) for character in turned)) % 97 == 1
 
 
-def looks_random(value: str) -> bool:
+def is_random(value: str) -> bool:
     """True if a value looks generated: letters and digits mixed, with enough entropy."""
     if len(value) < 8 or not any(c.isdigit() for c in value) or not any(c.isalpha() for c in value):
         return False
@@ -125,22 +124,22 @@ DETECTORS: Final[tuple[Detector, ...]] = (
     Detector(
         "token",
         re.compile(
-            _BEFORE
+            _NOT_IN_WORD
             + r"eyJ[A-Za-z0-9_\-]{8,4000}+\.eyJ[A-Za-z0-9_\-]{8,8000}+\.[A-Za-z0-9_\-]{8,1000}+"
         ),
     ),
-    Detector("key", re.compile(_BEFORE + rf"(?:{'|'.join(_VENDORS)})")),
+    Detector("key", re.compile(_NOT_IN_WORD + rf"(?:{'|'.join(_VENDOR_KEYS)})")),
     Detector("token", re.compile(r"\bBearer {1,4}([A-Za-z0-9._~+/\-]{20,4000}+=*+)"), 1),
     Detector("secret", re.compile(r"://[^\s/:@\[]{1,100}:([^\s/:@\[]{1,200})@"), 1),
     Detector(
         "secret",
         re.compile(
-            rf"(?:{_NAMES})[A-Za-z0-9_\-]{{0,20}}+[\"'`]?\s{{0,4}}+(?:=>|:=|=|:|\bis\b)\s{{0,4}}+"
+            rf"(?:{_LABELS})[A-Za-z0-9_\-]{{0,20}}+[\"'`]?\s{{0,4}}+(?:=>|:=|=|:|\bis\b)\s{{0,4}}+"
             rf"[\"'`]?([^\s\"'`,;<>()\[\]{{}}]{{8,300}}+)",
             re.IGNORECASE,
         ),
         1,
-        looks_random,
+        is_random,
     ),
     Detector(
         "e-mail",
@@ -210,7 +209,7 @@ class Redaction:
 
     def __init__(
         self,
-        kinds: Sequence[Kind] = USUAL_KINDS,
+        kinds: Sequence[Kind] = DEFAULT_KINDS,
         *,
         found: Found = "redact",
         restore: bool = False,
@@ -224,8 +223,6 @@ class Redaction:
 
 
 class _RedactingHook:
-    """The placeholders of one run."""
-
     def __init__(self, redaction: Redaction) -> None:
         self._found = redaction.found
         self._detectors = [detector for detector in DETECTORS if detector.kind in redaction.kinds]
@@ -293,8 +290,6 @@ class _RedactingHook:
 
 
 class _RestoringHook(_RedactingHook):
-    """The placeholders of one run, with their values."""
-
     def restore(self, text: str) -> str:
         return PLACEHOLDER.sub(lambda match: self._values.get(match[0]) or match[0], text)
 

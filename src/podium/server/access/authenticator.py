@@ -46,7 +46,7 @@ from podium.server.access.usage import (
     UsageWriter,
     highest_input_price,
     measure_usage,
-    uncharged,
+    uncharged_amount,
 )
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
@@ -97,7 +97,7 @@ def too_many_failures(wait: float) -> ApiError:
     return ApiError("rate_limited", message, retry_after=wait)
 
 
-def unauthenticated(message: str) -> ApiError:
+def unauthenticated_error(message: str) -> ApiError:
     return ApiError("unauthenticated", message)
 
 
@@ -187,7 +187,7 @@ class KeyAuthenticator(AccessPolicy):
 
     async def authenticate(self, token: str | None, address: str = "") -> Principal:
         if not token:
-            raise unauthenticated("API key required; send it as Authorization: Bearer pk_…")
+            raise unauthenticated_error("API key required; send it as Authorization: Bearer pk_…")
         session = parse_session(token)
         if session is None:
             key = await self._key_of_token(token, address)
@@ -268,7 +268,7 @@ class KeyAuthenticator(AccessPolicy):
             self._usage.add(used)
         else:
             charge = charge_of(cost.run, day)
-            missing = uncharged(seen, charge.amount)
+            missing = uncharged_amount(seen, charge.amount)
             line = KeyUsage(
                 key_id=key_id,
                 day=day,
@@ -288,7 +288,7 @@ class KeyAuthenticator(AccessPolicy):
         account = await self._find_account(run.owner, None) if run.owner else None
         if account is None:
             if run.owner.startswith(KEY_ID_PREFIX):
-                raise unauthenticated("the API key of this run does not exist any more")
+                raise unauthenticated_error("the API key of this run does not exist any more")
             yield None
             return
         self._check_valid(account.key)
@@ -330,29 +330,29 @@ class KeyAuthenticator(AccessPolicy):
         account = None if parsed is None else await self._find_account(parsed.key_id, address)
         if parsed is None or account is None or not matches(parsed, account.key):
             message = "invalid API key; send one that `podium keys create` has made: pk_…"
-            raise self._failed(message, address)
+            raise self._count_failure(message, address)
         return self._check_valid(account.key)
 
     async def _key_of_session(self, session: ParsedSession, address: str) -> Key:
         account = await self._find_account(session.key_id, address)
         if account is None or not self._sessions.is_valid(session, account.key):
-            raise self._failed("session expired; sign in again with your key", address)
+            raise self._count_failure("session expired; sign in again with your key", address)
         return self._check_valid(account.key)
 
-    def _failed(self, message: str, address: str) -> ApiError:
+    def _count_failure(self, message: str, address: str) -> ApiError:
         now = self._clock()
         wait = self._failures.wait(address, now)
         if wait:
             return too_many_failures(wait)
         self._failures.add(address, now)
-        return unauthenticated(message)
+        return unauthenticated_error(message)
 
     def _check_valid(self, key: Key) -> Key:
         if key.revoked_at is not None:
-            raise unauthenticated(f"API key {key.name!r} was revoked; use another")
+            raise unauthenticated_error(f"API key {key.name!r} was revoked; use another")
         expires = key.expires_at
         if expires and self._clock() >= datetime.fromisoformat(expires).timestamp():
-            raise unauthenticated(f"API key {key.name!r} has expired; use another")
+            raise unauthenticated_error(f"API key {key.name!r} has expired; use another")
         return key
 
     async def _find_account(self, key_id: str, address: str | None) -> KeyAccount | None:
@@ -431,7 +431,6 @@ class KeyAuthenticator(AccessPolicy):
                 log.warning("cannot renew the reservations of requests: %s", error)
 
     def _today(self) -> str:
-        """Return the current day in UTC."""
         number = int(self._clock() // DAY_SECONDS)
         if number != self._day_number:
             midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=number)

@@ -156,7 +156,7 @@ class KeyBudget:
                 return SpentCap(period, unit, limit, used, used < limit)
         return None
 
-    def exhausted(
+    def exhausted_error(
         self, unit: str, run_limit: float | None, unused: Amount
     ) -> BudgetExhausted | None:
         """Build the error of the cap on `usd` or `tokens` that a call does not fit into; None if
@@ -288,7 +288,7 @@ class Reservation(RequestQuota):
         """Lower the budget to the key's cap per request and to what other requests leave."""
         left = self._budget.left(self.expected if self.is_open else ZERO)
         for cap in (self._budget.rules.per_request, left):
-            budget = budget.narrowed({"usd": cap.usd, "tokens": cap.tokens})
+            budget = budget.narrow({"usd": cap.usd, "tokens": cap.tokens})
         return budget
 
     def attach_run(self, run: Run) -> None:
@@ -332,8 +332,8 @@ class Reservation(RequestQuota):
     def is_shared(self) -> bool:
         return bool(self.id) and self._budget.shared is not None
 
-    def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
-        return self._budget.exhausted(cap, run_limit, self.expected - self._used)
+    def exhausted_error(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
+        return self._budget.exhausted_error(cap, run_limit, self.expected - self._used)
 
     def reserve(self, reservation: CallReservation) -> None:
         self._change(Amount(reservation.usd, reservation.tokens), ZERO, 1)

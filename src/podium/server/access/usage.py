@@ -132,7 +132,7 @@ def measure_usage(
         usage = planning = NO_USAGE
     elif not is_plausible(planning):
         planning = NO_USAGE
-    missing = uncharged(seen, Amount(cost, usage.total_tokens or 0))
+    missing = uncharged_amount(seen, Amount(cost, usage.total_tokens or 0))
     assumed_usd = estimate.usd if cost_usd is None else missing.usd
     assumed_tokens = missing.tokens if is_known else estimate.tokens
     return KeyUsage(
@@ -152,7 +152,7 @@ def measure_usage(
     )
 
 
-def uncharged(seen: Amount, charged: Amount) -> Amount:
+def uncharged_amount(seen: Amount, charged: Amount) -> Amount:
     """Return what calls were seen to use beyond what is charged."""
     usd = seen.usd - charged.usd
     return Amount(usd if usd > ROUNDING_ERROR else 0.0, max(0, seen.tokens - charged.tokens))

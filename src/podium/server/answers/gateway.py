@@ -92,7 +92,7 @@ class Gateway:
             raise ApiError(
                 "invalid", "n and logprobs are not supported here: guardrails check one answer"
             )
-        budget = principal.quota.narrow(self._budget.narrowed(request.params.budget))
+        budget = principal.quota.narrow(self._budget.narrow(request.params.budget))
         self._call_policy.bind()
         id_ = new_run_id()
         ledger = Ledger(budget, account=principal.quota.account)

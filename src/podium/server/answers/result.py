@@ -10,22 +10,19 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from textwrap import shorten
 from typing import Any, Final, NamedTuple
 
 from podium.core.budget import Spent
 from podium.core.events import (
     Emit,
     Event,
-    GuardrailActed,
     RoundPlanned,
     RunDone,
     RunStarted,
     StepDelta,
-    StepDone,
     StepRetried,
-    StepStarted,
     ToolCallDelta,
+    describe_progress,
 )
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Delta, Image, Message, Reply, ToolResult, Usage, unanswered_calls
@@ -57,9 +54,6 @@ from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
 from podium.server.dialects.responses import count_instructions
 from podium.server.model_catalog import MODEL_NAMES
 from podium.server.records.repository import RunRepository
-
-MAX_SUBTASK: Final = 160
-"""Characters of a subtask in a line of progress."""
 
 
 class StreamSink:
@@ -127,7 +121,6 @@ class EventFilter:
         self._sink = None
 
     def __call__(self, event: Event) -> None:
-        """Take the next event."""
         if self._broadcast is not None:
             self._broadcast(event)
         if isinstance(event, RunDone) and event.run.depth == 0:
@@ -158,7 +151,7 @@ class EventFilter:
                 self._in_last_round.add(event.run_id)
             case StepRetried() if not event.kept and self._step_of(event) == self._streaming_step:
                 self._streaming_step = None
-        if event.run_id == self._root and (line := _progress_line(event)) is not None:
+        if event.run_id == self._root and (line := describe_progress(event)) is not None:
             self._sink.progress(line)
 
     def _stream(self, delta: StepDelta, sink: StreamSink) -> None:
@@ -192,41 +185,6 @@ class EventFilter:
                 return True
             run_id = parent[0]
         return False
-
-
-def _progress_line(event: Event) -> str | None:
-    match event:
-        case RoundPlanned(round=round_) if round_.workflow is not None and round_.role is not None:
-            step = round_.workflow.steps[-1]
-            return f"Turn {round_.index + 1}: {step.worker} is the {round_.role}."
-        case RoundPlanned(round=round_) if round_.workflow is not None:
-            again = "" if round_.index == 0 else f"Round {round_.index + 1}: "
-            return again + _plan_lines(round_.workflow)
-        case RoundPlanned():
-            return "The answer was accepted."
-        case StepStarted(index=index, worker=worker):
-            return f"Step {index + 1}: calling {worker}."
-        case StepRetried(index=index, worker=worker):
-            return f"Step {index + 1}: a call failed; retrying {worker}."
-        case GuardrailActed(check=check):
-            return f"Guardrail {check.guardrail} checked the {check.stage}: {check.action}."
-        case StepDone(step=step):
-            ended = "is done" if step.status == "done" else f"ended: {step.status}"
-            return f"Step {step.index + 1}: {step.answered_by or step.worker} {ended}."
-        case _:
-            return None
-
-
-def _plan_lines(workflow: Workflow) -> str:
-    count = "one step" if len(workflow) == 1 else f"{len(workflow)} steps"
-    workers = ", ".join(dict.fromkeys(step.worker for step in workflow.steps))
-    lines = [f"Planned {count} for {workers}."]
-    if len(workflow) > 1:
-        lines += (
-            f"{number}. {step.worker}: {shorten(step.subtask, MAX_SUBTASK, placeholder=' …')}"
-            for number, step in enumerate(workflow.steps, 1)
-        )
-    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,7 +364,7 @@ class StoredResponses:
             raise invalid("input", f"No tool output found for function call {missing[0]}.")
         return messages
 
-    def echoed(self, request: ApiRequest) -> Json:
+    def fields_to_keep(self, request: ApiRequest) -> Json:
         """Return the fields to keep with a stored response."""
         if not request.store or request.echoed is None:
             return {}
@@ -467,7 +425,7 @@ class StoredResponses:
             trailing=messages[at + 1 :],
             response_options=request.response_options,
             owner=principal.key_id,
-            request=ClientRequest(echoed=self.echoed(request)),
+            request=ClientRequest(echoed=self.fields_to_keep(request)),
         )
         await self._repository.store.finish(run)
         return run

@@ -141,7 +141,7 @@ class Tiers:
         if request.previous_response is not None:
             messages = await self._responses.read_messages(request, principal)
         fingerprint = Fingerprint.of(request, messages, principal.key_id)
-        echoed = {} if request.echoed is None else self._responses.echoed(request)
+        echoed = {} if request.echoed is None else self._responses.fields_to_keep(request)
         call = _TierCall(
             request=request,
             messages=messages,
@@ -167,7 +167,6 @@ class Tiers:
         return await self._continue(call) or await self._ask(call)
 
     async def _rerun(self, call: _TierCall, rerun: Rerun) -> Run:
-        """Run a copy of a stored run."""
         copy = await self._copy_to_rerun(rerun, call.request, call.principal, call.tier)
         return await self._resume(call, copy, stream=call.sink is not None)
 
@@ -202,7 +201,6 @@ class Tiers:
         )
 
     async def _ask(self, call: _TierCall, run_id: str | None = None) -> Run:
-        """Start a new run."""
         request, principal = call.request, call.principal
         conversation = split_conversation(call.messages)
         options = self.run_options(request, conversation, principal, call.tier)
@@ -219,7 +217,6 @@ class Tiers:
         *,
         stream: bool = False,
     ) -> Run:
-        """Resume a run at the expense of the principal."""
         work = self._podium.resume(
             run,
             results=results,
@@ -318,7 +315,7 @@ class Tiers:
             error=None,
             spent=NOTHING_SPENT,
             pool=pool,
-            budget=principal.quota.narrow(run.budget.narrowed(params.budget)),
+            budget=principal.quota.narrow(run.budget.narrow(params.budget)),
             exclude=tuple(sorted(exclude)),
             checks=(),
             exchanges=(),
@@ -354,7 +351,7 @@ class Tiers:
         limits = limits_for_effort(
             request.response_options.effort, self._options, can_replan=replans
         )
-        allowed = self._options.narrowed(
+        allowed = self._options.narrow(
             max_steps=params.max_steps, rounds=params.rounds, caps=params.budget
         )
         return RunOptions(
@@ -419,7 +416,7 @@ def _remaining_budget(run: Run, principal: Principal) -> Budget:
         own, allowed = getattr(run.budget, name), getattr(left, name)
         if allowed is not None and allowed != own:
             caps[name] = allowed + getattr(spent, name)
-    return run.budget.narrowed(caps)
+    return run.budget.narrow(caps)
 
 
 async def run_once(

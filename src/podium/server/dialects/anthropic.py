@@ -17,7 +17,7 @@ from podium.server.api_error import ApiError, invalid
 from podium.server.dialects import anthropic_response as writer
 from podium.server.dialects.anthropic_messages import conversation, strip_old_thinking
 from podium.server.dialects.anthropic_response import (
-    SHOWN,
+    NO_SIGNATURE,
     AnthropicWriter,
     thinking_block,
     thinking_effort,
@@ -132,7 +132,7 @@ def read_thinking(
     body: Fields, response_options: ResponseOptions
 ) -> tuple[ResponseOptions, ThinkingParams]:
     """Add effort and tokens of `thinking`; an effort in `output_config` takes precedence."""
-    thinking = body.optional("thinking", _thinking) or ThinkingParams()
+    thinking = body.optional("thinking", _read_thinking) or ThinkingParams()
     if (
         thinking.tokens is not None
         and response_options.max_tokens is not None
@@ -154,7 +154,7 @@ def read_kept_thinking(body: Fields) -> int | None:
     return min((turns for turns in edits if turns is not None), default=None)
 
 
-def _thinking(value: object, path: str) -> ThinkingParams:
+def _read_thinking(value: object, path: str) -> ThinkingParams:
     fields = read_object(value, path).expect(_THINKING)
     kind = fields.required("type", choice(("enabled", "adaptive", "disabled", "between_tools")))
     display = fields.optional("display", choice(("summarized", "omitted", "updates")))
@@ -306,7 +306,7 @@ class AnthropicDialect:
         content: list[dict[str, Any]] = []
         if answer.thinking and writer.keeps_thinking(request):
             block = thinking_block(answer.thinking, in_words=request.shows_reasoning)
-            if block["thinking"] or block["signature"] != SHOWN:
+            if block["thinking"] or block["signature"] != NO_SIGNATURE:
                 content.append(block)
         if answer.text or not answer.tool_calls:
             content.append({"type": "text", "text": answer.text})

@@ -49,7 +49,7 @@ from podium.server.dialects.fields import (
     json_object,
     read_object,
     text,
-    unexpected,
+    unexpected_value,
 )
 
 MAX_MESSAGES: Final = 100_000
@@ -169,7 +169,6 @@ def _with_pdfs(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _system(value: object, path: str) -> str:
-    """Read the system prompt as one text."""
     if isinstance(value, str):
         return text(value, path)
     blocks = array(_text_block, most=MAX_BLOCKS)(value, path)
@@ -219,7 +218,6 @@ _READERS: Final[dict[Role, Reader[Iterator[PartAt]]]] = {
 
 
 def _block_reader(where: str, **readers: Callable[[Fields], tuple[Part, ...]]) -> PartsReader:
-    """Return a reader of blocks of these types."""
     *others, last = readers
     expected = f"{', '.join(others)} or {last} in {where}"
 
@@ -228,7 +226,7 @@ def _block_reader(where: str, **readers: Callable[[Fields], tuple[Part, ...]]) -
         kind = block.required("type", text)
         if (reader := readers.get(kind)) is not None:
             return reader(block)
-        error = unexpected(block.at("type"), expected, kind)
+        error = unexpected_value(block.at("type"), expected, kind)
         raise invalid(block.at("type"), f"{error}; {_HINTS.get(kind, _DEFAULT_HINT)}")
 
     return read
@@ -340,7 +338,6 @@ def _readable_document(block: Fields) -> tuple[Part, ...] | None:
 
 
 def _split_parts(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
-    """Separate text and images."""
     words = "\n".join(part.text for part in content if isinstance(part, Text))
     return words, tuple(part for part in content if isinstance(part, Image))
 

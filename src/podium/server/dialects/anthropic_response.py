@@ -26,7 +26,7 @@ from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text
 from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem, unsent_calls
 
-SHOWN: Final = "podium.shown"
+NO_SIGNATURE: Final = "podium.shown"
 """Signature of a block without opaque state: some clients drop thinking without a signature."""
 
 LOW_THINKING: Final = 4_096
@@ -41,12 +41,16 @@ _REDACTED: Final = frozenset({"type", "data"})
 def thinking_block(thinking: tuple[Thinking, ...], *, in_words: bool) -> dict[str, Any]:
     """Return a thinking block; without `in_words` it only keeps the opaque state."""
     words = "\n\n".join(part.text for part in thinking if part.text) if in_words else ""
-    return {"type": "thinking", "thinking": words, "signature": encode_thinking(thinking) or SHOWN}
+    return {
+        "type": "thinking",
+        "thinking": words,
+        "signature": encode_thinking(thinking) or NO_SIGNATURE,
+    }
 
 
-def redacted_block(sealed: str) -> dict[str, Any]:
+def redacted_block(encoded: str) -> dict[str, Any]:
     """Return a block of opaque thinking without text."""
-    return {"type": "redacted_thinking", "data": sealed}
+    return {"type": "redacted_thinking", "data": encoded}
 
 
 def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
@@ -226,15 +230,15 @@ class AnthropicWriter:
         return _event("ping")
 
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
-        sealed = encode_thinking(answer.thinking) if self._keeps_thinking else ""
+        encoded = encode_thinking(answer.thinking) if self._keeps_thinking else ""
         begun, others = answer.tool_calls[: len(calls)], answer.tool_calls[len(calls) :]
         events = [*map(self.tool_call, unsent_calls(begun, calls)), self.text(rest)]
         if self._open == "thinking":
-            events.append(self._close(sealed or SHOWN))
+            events.append(self._close(encoded or NO_SIGNATURE))
         else:
             events.append(self._close())
-            if sealed:
-                events.append(self._block(redacted_block(sealed)))
+            if encoded:
+                events.append(self._block(redacted_block(encoded)))
         if not answer.text and not answer.tool_calls:
             events.append(self._block(_EMPTY["text"]))
         events.extend(map(self._tool_use, others))
@@ -262,7 +266,7 @@ class AnthropicWriter:
         self._open, self._last_thought = kind, None
         return closed + self._start(_EMPTY[kind])
 
-    def _close(self, signature: str = SHOWN) -> bytes:
+    def _close(self, signature: str = NO_SIGNATURE) -> bytes:
         """Close the open block, if any; thinking is signed."""
         if self._open is None:
             return b""

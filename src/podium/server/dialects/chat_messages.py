@@ -45,7 +45,7 @@ from podium.server.dialects.fields import (
     join_path,
     read_object,
     text,
-    unexpected,
+    unexpected_value,
 )
 
 MAX_MESSAGES: Final = 10_000
@@ -111,11 +111,11 @@ _messages: Final = array(_message, most=MAX_MESSAGES, least=1)
 
 
 def _system(fields: Fields) -> Message:
-    return _named(fields.expect(_NAMED), "system", _content(fields, _TEXT))
+    return _with_name(fields.expect(_NAMED), "system", _content(fields, _TEXT))
 
 
 def _user(fields: Fields) -> Message:
-    return _named(fields.expect(_NAMED), "user", _content(fields, _USER_PARTS))
+    return _with_name(fields.expect(_NAMED), "user", _content(fields, _USER_PARTS))
 
 
 def _assistant(fields: Fields) -> Message:
@@ -133,7 +133,7 @@ def _assistant(fields: Fields) -> Message:
     calls = fields.optional("tool_calls", array(_call, most=MAX_CALLS)) or ()
     if calls:  # many clients send empty text beside calls, which some workers refuse
         content = tuple(part for part in content if part != Text(""))
-    return _named(fields, "assistant", (*content, *calls), thinking)
+    return _with_name(fields, "assistant", (*content, *calls), thinking)
 
 
 def _tool(fields: Fields) -> Message:
@@ -151,7 +151,7 @@ _READERS: Final[dict[str, Callable[[Fields], Message]]] = {
 }
 
 
-def _named(
+def _with_name(
     fields: Fields, role: Role, parts: tuple[Part, ...], thinking: tuple[Part, ...] = ()
 ) -> Message:
     name = fields.optional("name", _name) if "name" in fields.values else None
@@ -165,7 +165,7 @@ def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (Text(text(content, path)),)
     if content is not None and not isinstance(content, list | tuple):
-        raise unexpected(path, "a string or a list of parts", content)
+        raise unexpected_value(path, "a string or a list of parts", content)
     return fields.required("content", array(_part(kinds), most=MAX_PARTS, least=1))
 
 

@@ -50,7 +50,7 @@ from podium.server.dialects.fields import (
     json_object,
     read_object,
     text,
-    unexpected,
+    unexpected_value,
 )
 
 _PREFIX: Final = "podium.seal."
@@ -71,12 +71,12 @@ def decode_thinking(encoded: str, path: str) -> tuple[Thinking, ...]:
         return ()
     try:
         kept = json.loads(base64.b64decode(encoded.removeprefix(_PREFIX), validate=True))
-        return tuple(_thinking(*entry, path=path) for entry in kept)
+        return tuple(_make_thinking(*entry, path=path) for entry in kept)
     except (ValueError, TypeError, RecursionError):
         raise _changed_error(path) from None
 
 
-def _thinking(thought: object, opaque: object, model: object, *, path: str) -> Thinking:
+def _make_thinking(thought: object, opaque: object, model: object, *, path: str) -> Thinking:
     if not isinstance(model, str) or not model:
         raise _changed_error(path)
     return Thinking(text(thought, path), text(opaque, path), text(model, path))
@@ -88,7 +88,7 @@ def _changed_error(path: str) -> ApiError:
     )
 
 
-BIGGEST_IMAGE: Final = 20 * 1024 * 1024
+MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
 """In bytes, decoded."""
 
 MAX_URL: Final = 8192
@@ -107,7 +107,7 @@ def http_url(value: object, path: str) -> str:
         parts = None
     is_valid = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
     if not is_valid or not _URL_CHARACTERS.fullmatch(url):
-        raise unexpected(path, "an http or https URL", value)
+        raise unexpected_value(path, "an http or https URL", value)
     return url
 
 
@@ -129,11 +129,11 @@ def base64_image(media_type: object, data: object, path: str) -> Image:
 
 def _base64_file(media_type: str, data: object, path: str) -> Image:
     if not isinstance(data, str):
-        raise unexpected(path, "an image in base64", data)
-    if len(data) * 3 // 4 > BIGGEST_IMAGE + 2:
+        raise unexpected_value(path, "an image in base64", data)
+    if len(data) * 3 // 4 > MAX_IMAGE_BYTES + 2:
         raise ApiError(
             "too_large",
-            f"{path}: the image is larger than {BIGGEST_IMAGE // 2**20} MiB; send a smaller image",
+            f"{path}: the image is larger than {MAX_IMAGE_BYTES // 2**20} MiB; send a smaller one",
             field=path,
         )
     try:
@@ -237,7 +237,7 @@ def _decode(data: str, decode_bytes: Callable[[str], bytes]) -> str | None:
         return None
 
 
-LONGEST_ID_SHOWN: Final = 80
+MAX_ID_SHOWN: Final = 80
 MAX_CALLS_SHOWN: Final = 5
 
 
@@ -258,7 +258,7 @@ class ToolCallMatcher:
 
     def call(self, call: ToolCall, path: str) -> None:
         if call.id in self._waiting or (self.unique_ids and call.id in self._answered):
-            raise invalid(path, f"{path}: two {self.noun} have the id {_shown(call.id)}")
+            raise invalid(path, f"{path}: two {self.noun} have the id {_quote_id(call.id)}")
         self._waiting[call.id] = path
 
     def answer(self, result: ToolResult, path: str) -> None:
@@ -266,7 +266,7 @@ class ToolCallMatcher:
         called = self._waiting.pop(result.call_id, None) is not None
         if not called and not self.continues:
             came = "already has a result" if result.call_id in self._answered else "does not exist"
-            raise invalid(path, f"{path}: the call {_shown(result.call_id)} {came}; {self.hint}")
+            raise invalid(path, f"{path}: the call {_quote_id(result.call_id)} {came}; {self.hint}")
         self._answered.add(result.call_id)
 
     def settle(self, path: str | None = None) -> None:
@@ -274,13 +274,13 @@ class ToolCallMatcher:
         if not self._waiting:
             return
         at = path or next(iter(self._waiting.values()))
-        calls = ", ".join(_shown(call) for call in list(self._waiting)[:MAX_CALLS_SHOWN])
+        calls = ", ".join(_quote_id(call) for call in list(self._waiting)[:MAX_CALLS_SHOWN])
         whose = f"the call {calls} has" if len(self._waiting) == 1 else f"the calls {calls} have"
         raise invalid(at, f"{at}: {whose} no result; {self.hint}")
 
 
-def _shown(call_id: str) -> str:
-    return repr(call_id if len(call_id) <= LONGEST_ID_SHOWN else f"{call_id[:LONGEST_ID_SHOWN]}…")
+def _quote_id(call_id: str) -> str:
+    return repr(call_id if len(call_id) <= MAX_ID_SHOWN else f"{call_id[:MAX_ID_SHOWN]}…")
 
 
 def merge_tool_results(messages: Iterable[Message]) -> list[Message]:
@@ -311,9 +311,9 @@ def strip_thinking(message: Message) -> Message:
 
 
 MAX_TOOLS: Final = 128
-LONGEST_TOOL_NAME: Final = 128
+MAX_TOOL_NAME: Final = 128
 
-_TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
+_TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_TOOL_NAME}}}")
 
 
 def output_schema(value: object, path: str) -> dict[str, Any]:
@@ -348,8 +348,8 @@ def make_tool(
     """Make a client's tool; `called` is the dialect's name of the parameters."""
     tool_name = text(name, join_path(path, "name"))
     if not _TOOL_NAME.fullmatch(tool_name):
-        expected = f"1 to {LONGEST_TOOL_NAME} letters, digits, '_' or '-'"
-        raise unexpected(join_path(path, "name"), expected, name)
+        expected = f"1 to {MAX_TOOL_NAME} letters, digits, '_' or '-'"
+        raise unexpected_value(join_path(path, "name"), expected, name)
     none = {"type": "object", "properties": {}}
     form = none if parameters is None else _parameters(parameters, join_path(path, called))
     return Tool(tool_name, description or "", form)
@@ -396,25 +396,27 @@ def read_tool_choice(
     known = _NESTED_CHOICE if nested else _FLAT_CHOICE
     kinds = ("function",) if nested else ("function", "custom")
 
-    def named(fields: Fields) -> Tool:
+    def find_named(fields: Fields) -> Tool:
         inner = fields
         if nested:
             inner = fields.required("function", read_object).expect(frozenset({"name"}))
         return find_tool(tools, inner.required("name", text), inner.at("name"))
 
-    def allowed(value: object, path: str) -> Tool:
+    def read_allowed(value: object, path: str) -> Tool:
         fields = read_object(value, path).expect(known)
         fields.required("type", choice(kinds))
-        return named(fields)
+        return find_named(fields)
 
     fields = read_object(value, path).expect(known)
     kind = fields.required("type", choice((*kinds, "allowed_tools")))
     if kind != "allowed_tools":
-        return named(fields).name, tools
+        return find_named(fields).name, tools
     if nested:
         fields = fields.required(kind, read_object).expect(frozenset({"mode", "tools"}))
     mode = fields.required("mode", choice(("auto", "required")))
-    names = {tool.name for tool in fields.required("tools", array(allowed, MAX_TOOLS, least=1))}
+    names = {
+        tool.name for tool in fields.required("tools", array(read_allowed, MAX_TOOLS, least=1))
+    }
     return mode, tuple(tool for tool in tools if tool.name in names)
 
 
@@ -492,20 +494,20 @@ class UsageDetails(NamedTuple):
 
 def usage_details(total: Usage, orchestration: Usage) -> UsageDetails:
     """Return details of usage; the conductor's share has Fugu's names and is left out if zero."""
-    input_details = _known(
+    input_details = _known_counts(
         cached_tokens=total.cached_input_tokens, cache_write_tokens=total.cache_write_tokens
     )
-    output_details = _known(reasoning_tokens=total.reasoning_tokens)
+    output_details = _known_counts(reasoning_tokens=total.reasoning_tokens)
     if orchestration.total_tokens:
-        input_details |= _known(
+        input_details |= _known_counts(
             orchestration_input_tokens=orchestration.input_tokens,
             orchestration_input_cached_tokens=orchestration.cached_input_tokens,
         )
-        output_details |= _known(orchestration_output_tokens=orchestration.output_tokens)
+        output_details |= _known_counts(orchestration_output_tokens=orchestration.output_tokens)
     return UsageDetails(input_details, output_details)
 
 
-def _known(**counts: int | None) -> dict[str, int]:
+def _known_counts(**counts: int | None) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 

@@ -32,23 +32,23 @@ Choice = TypeVar("Choice", bound=str)
 Reader = Callable[[object, str], Value]
 """Reads a value at a path; raises `ApiError`."""
 
-LONGEST_SHOWN: Final = 40
+MAX_SHOWN_CHARS: Final = 40
 """A longer text might be private: messages give only its length."""
 
-DEEPEST: Final = 64
+MAX_DEPTH: Final = 64
 """Maximum nesting of free JSON (schemas, plans)."""
 
 MAX_VALUES: Final = 20_000
 """Maximum number of values in free JSON."""
 
-BIGGEST_NUMBER: Final = 2**64
+MAX_NUMBER: Final = 2**64
 """JSON parsers disagree on larger integers."""
 
 MAX_UNKNOWN: Final = 400
 """Unknown keys that are collected of one object, and about as many of one body: more than a header
 can name."""
 
-LONGEST_HEADER: Final = 1024
+MAX_HEADER_BYTES: Final = 1024
 """In bytes."""
 
 EFFORTS: Final[Mapping[str, Effort]] = {
@@ -67,7 +67,7 @@ def join_path(path: str, name: str | int) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def unexpected(path: str, expected: str, value: object) -> ApiError:
+def unexpected_value(path: str, expected: str, value: object) -> ApiError:
     """Return the error for a value of the wrong type or range."""
     return invalid(path, f"{path or 'the body'}: expected {expected}, got {describe(value)}")
 
@@ -79,11 +79,11 @@ def describe(value: object) -> str:
             return "null"
         case bool():
             return str(value).lower()
-        case int() | float() if abs(value) < BIGGEST_NUMBER:
+        case int() | float() if abs(value) < MAX_NUMBER:
             return repr(value)
         case int() | float():
             return "a number out of range"
-        case str() if len(value) <= LONGEST_SHOWN:
+        case str() if len(value) <= MAX_SHOWN_CHARS:
             return repr(value)
         case str():
             return f"a string of {len(value)} characters"
@@ -104,8 +104,8 @@ class UnknownKey(NamedTuple):
 
     def error(self) -> ApiError:
         """Return the error where such a key is refused."""
-        long = len(self.name) > LONGEST_SHOWN
-        name = f"{self.name[:LONGEST_SHOWN]}…" if long else self.name
+        long = len(self.name) > MAX_SHOWN_CHARS
+        name = f"{self.name[:MAX_SHOWN_CHARS]}…" if long else self.name
         name = name.encode("utf-8", "backslashreplace").decode()
         path = join_path(self.path, name)
         return invalid(path, f"unexpected option {path!r}; {suggest(name, self.known)}")
@@ -130,10 +130,10 @@ def format_unknown(keys: Iterable[UnknownKey]) -> str:
     """Return the keys' paths as a header's value; characters of other use are percent-encoded."""
     header = ""
     for path, key, _ in keys:
-        shown = quote(key[:LONGEST_SHOWN], safe="", errors="backslashreplace")
+        shown = quote(key[:MAX_SHOWN_CHARS], safe="", errors="backslashreplace")
         name = join_path(path, shown)
         longer = f"{header}, {name}" if header else name
-        if len(longer) > LONGEST_HEADER - len(", ..."):
+        if len(longer) > MAX_HEADER_BYTES - len(", ..."):
             return f"{header}, ..."
         header = longer
     return header
@@ -190,14 +190,14 @@ class Fields:
 
 def read_object(value: object, path: str = "") -> Fields:
     if not isinstance(value, Mapping):
-        raise unexpected(path, "an object", value)
+        raise unexpected_value(path, "an object", value)
     return Fields(value, path)
 
 
 def text(value: object, path: str) -> str:
     """Read a text without lone surrogates."""
     if not isinstance(value, str):
-        raise unexpected(path, "a string", value)
+        raise unexpected_value(path, "a string", value)
     if not value.isascii():
         try:
             value.encode()
@@ -214,16 +214,15 @@ def bounded_text(least: int = 0, most: int = 1_000_000) -> Reader[str]:
     def read(value: object, path: str) -> str:
         read_value = text(value, path)
         if not least <= len(read_value) <= most:
-            raise unexpected(path, f"a string of {least} to {most} characters", value)
+            raise unexpected_value(path, f"a string of {least} to {most} characters", value)
         return read_value
 
     return read
 
 
 def flag(value: object, path: str) -> bool:
-    """Read true or false."""
     if not isinstance(value, bool):
-        raise unexpected(path, "true or false", value)
+        raise unexpected_value(path, "true or false", value)
     return value
 
 
@@ -233,7 +232,7 @@ def number(low: float, high: float) -> Reader[float]:
     def read(value: object, path: str) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not low <= value <= high:  # type: ignore[operator]
-            raise unexpected(path, f"a number {_format_range(low, high)}", value)
+            raise unexpected_value(path, f"a number {_format_range(low, high)}", value)
         return float(value)  # type: ignore[arg-type]
 
     return read
@@ -246,7 +245,7 @@ def integer(low: int, high: int = 2**53) -> Reader[int]:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise unexpected(path, f"an integer {_format_range(low, high)}", value)
+            raise unexpected_value(path, f"an integer {_format_range(low, high)}", value)
         return value
 
     return read
@@ -263,7 +262,7 @@ def choice(options: tuple[Choice, ...]) -> Reader[Choice]:
         for option in options:
             if option == value:
                 return option
-        raise unexpected(path, " or ".join(repr(option) for option in options), value)
+        raise unexpected_value(path, " or ".join(repr(option) for option in options), value)
 
     return read
 
@@ -273,7 +272,7 @@ def array(reader: Reader[Value], most: int, least: int = 0) -> Reader[tuple[Valu
 
     def read(value: object, path: str) -> tuple[Value, ...]:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            raise unexpected(path, f"a list of {least} to {most} items", value)
+            raise unexpected_value(path, f"a list of {least} to {most} items", value)
         return tuple(reader(item, join_path(path, index)) for index, item in enumerate(value))
 
     return read
@@ -282,17 +281,17 @@ def array(reader: Reader[Value], most: int, least: int = 0) -> Reader[tuple[Valu
 def json_object(value: object, path: str) -> dict[str, Any]:
     """Read any JSON object that is not too deep or too large to pass on."""
     if not isinstance(value, Mapping):
-        raise unexpected(path, "an object", value)
+        raise unexpected_value(path, "an object", value)
     layer: list[Any] = [value]
     count = 0
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         if not layer:
             return dict(value)
         count += len(layer)
         if count > MAX_VALUES:
             raise invalid(path, f"{path}: expected at most {MAX_VALUES} values in the object")
         layer = [inner for item in layer for inner in _nested_values(item, path)]
-    raise invalid(path, f"{path}: expected an object that nests at most {DEEPEST} deep")
+    raise invalid(path, f"{path}: expected an object that nests at most {MAX_DEPTH} deep")
 
 
 def _nested_values(value: object, path: str) -> Collection[Any]:
@@ -308,10 +307,10 @@ def _nested_values(value: object, path: str) -> Collection[Any]:
             text(value, path)
         case bool() | None:
             pass
-        case int() | float() if abs(value) <= BIGGEST_NUMBER:
+        case int() | float() if abs(value) <= MAX_NUMBER:
             pass
         case _:
-            raise unexpected(path, "plain JSON values in the object", value)
+            raise unexpected_value(path, "plain JSON values in the object", value)
     return ()
 
 

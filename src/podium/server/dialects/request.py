@@ -168,7 +168,7 @@ class BodyFields:
             taken["n"] = integer(1, MAX_CHOICES)(taken["n"], "n")
         return taken
 
-    def unknown(self, extra: Json) -> list[UnknownKey]:
+    def find_unknown(self, extra: Json) -> list[UnknownKey]:
         """Return the extra fields that a tier ignores; raises `ApiError` where it must not."""
         known = self.honoured | self.neutral.keys()
         found = []

@@ -123,7 +123,7 @@ class ResponsesDialect:
         fields.optional("truncation", choice(("auto", "disabled")))
         fields.optional("include", array(_includable, most=32))
         previous = fields.optional("previous_response_id", text)
-        reasoning = fields.optional("reasoning", _reasoning) or Fields({})
+        reasoning = fields.optional("reasoning", _read_reasoning) or Fields({})
         form = fields.optional("text", _text) or Fields({})
         stream = bool(fields.optional("stream", flag))
         _check_stream_options(fields, stream=stream)
@@ -224,7 +224,7 @@ def _check_stream_options(fields: Fields, *, stream: bool) -> None:
         options.optional("reasoning_summary_delivery", text)
 
 
-def _reasoning(value: object, path: str) -> Fields:
+def _read_reasoning(value: object, path: str) -> Fields:
     fields = read_object(value, path).expect(_REASONING)
     for name in ("summary", "generate_summary"):
         fields.optional(name, choice(("auto", "concise", "detailed", "none")))

@@ -88,7 +88,7 @@ _CALL_FIELDS: Final = _ITEM_FIELDS | {
 _RESULT_FIELDS: Final = _ITEM_FIELDS | {"call_id", "name", "namespace", "output", "caller"}
 _REASONING_FIELDS: Final = _ITEM_FIELDS | {"summary", "content", "encrypted_content"}
 _ADDITIONAL_FIELDS: Final = _ITEM_FIELDS | {"role", "tools"}
-_SEALED_FIELDS: Final = frozenset({"type", "encrypted_content"})
+_ENCRYPTED_FIELDS: Final = frozenset({"type", "encrypted_content"})
 _AGENT_FIELDS: Final = _ITEM_FIELDS | {"author", "recipient", "content"}
 
 
@@ -207,11 +207,11 @@ def _result(fields: Fields) -> Message:
     return Message("tool", (ToolResult(call_id, content, images=images),))
 
 
-def _reasoning(fields: Fields) -> Message:
+def _read_reasoning(fields: Fields) -> Message:
     """Decode opaque thinking; the summary is for people and is not read again."""
     fields.expect(_REASONING_FIELDS)
-    sealed = fields.optional("encrypted_content", text) or ""
-    return Message("assistant", decode_thinking(sealed, fields.at("encrypted_content")))
+    encoded = fields.optional("encrypted_content", text) or ""
+    return Message("assistant", decode_thinking(encoded, fields.at("encrypted_content")))
 
 
 def _agent_message(fields: Fields) -> Message:
@@ -229,7 +229,7 @@ def _agent_part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     if fields.values.get("type") != "encrypted_content":
         return _part(value, path)
-    return Text(fields.expect(_SEALED_FIELDS).required("encrypted_content", text))
+    return Text(fields.expect(_ENCRYPTED_FIELDS).required("encrypted_content", text))
 
 
 def _additional_tools(fields: Fields) -> Message:
@@ -240,7 +240,7 @@ def _additional_tools(fields: Fields) -> Message:
 
 _ITEMS: Final[Mapping[str, Callable[[Fields], Message]]] = {
     "message": _message,
-    "reasoning": _reasoning,
+    "reasoning": _read_reasoning,
     "function_call": _function_call,
     "function_call_output": _result,
     "custom_tool_call": _custom_call,
@@ -264,7 +264,6 @@ def _check_calls(items: tuple[Message, ...], path: str, *, continues: bool) -> N
 
 
 def _merge_items(items: tuple[Message, ...]) -> list[Message]:
-    """Merge items that belong to one message."""
     merged: list[Message] = []
     spoken = (message for message in items if message.parts)
     for role, run in groupby(merge_tool_results(spoken), key=lambda message: message.role):

@@ -168,24 +168,27 @@ class ResponsesWriter:
         self._logprobs: list[Item] = []
 
     def begin(self) -> bytes:
-        return self._event("response.created", response=self._unfinished()) + self.keep_alive()
+        return (
+            self._event("response.created", response=self._unfinished_response())
+            + self.keep_alive()
+        )
 
     def progress(self, text: str) -> bytes:
         """Write a part of the reasoning summary."""
-        reasoning, opened = self._reasoning()
+        reasoning, opened = self._open_reasoning()
         shown = self._end_part(reasoning) + self._begin_part(reasoning)
         return opened + shown + self._summary_delta(reasoning, text) + self._end_part(reasoning)
 
     def thinking(self, text: str) -> bytes:
         """Write a piece of a part of the reasoning summary."""
-        reasoning, opened = self._reasoning()
+        reasoning, opened = self._open_reasoning()
         began = b"" if reasoning.pieces is not None else self._begin_part(reasoning)
         return opened + began + self._summary_delta(reasoning, text)
 
     def text(self, text: str) -> bytes:
         if not text:
             return b""
-        message, opened = self._message()
+        message, opened = self._open_message()
         message.pieces.append(text)
         delta = self._event(
             "response.output_text.delta", **message.position, delta=text, logprobs=[]
@@ -217,7 +220,7 @@ class ResponsesWriter:
 
     def keep_alive(self) -> bytes:
         """Write `response.in_progress`: Codex ends streams without events, and skips comments."""
-        return self._event("response.in_progress", response=self._unfinished())
+        return self._event("response.in_progress", response=self._unfinished_response())
 
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
         """Close the open item, then write tool calls and the whole response."""
@@ -256,7 +259,7 @@ class ResponsesWriter:
         self._sequence += 1
         return f"event: {kind}\ndata: {json.dumps(document, separators=(',', ':'))}\n\n".encode()
 
-    def _unfinished(self) -> Item:
+    def _unfinished_response(self) -> Item:
         return response_object(
             self._asked, self._opening, status="in_progress", output=list(self._done)
         )
@@ -269,7 +272,7 @@ class ResponsesWriter:
         self._done.append(item)
         return done
 
-    def _reasoning(self) -> tuple[_Reasoning, bytes]:
+    def _open_reasoning(self) -> tuple[_Reasoning, bytes]:
         """Return the open reasoning item, and the events that opened it."""
         if isinstance(self._open, _Reasoning):
             return self._open, b""
@@ -300,7 +303,7 @@ class ResponsesWriter:
         done = self._event("response.reasoning_summary_text.done", **position, text=text)
         return done + self._event("response.reasoning_summary_part.done", **position, part=part)
 
-    def _message(self) -> tuple[_Message, bytes]:
+    def _open_message(self) -> tuple[_Message, bytes]:
         """Return the open message, and the events that opened it."""
         if isinstance(self._open, _Message):
             return self._open, b""
@@ -398,8 +401,6 @@ class _Reasoning:
 
 
 class _Message:
-    """An open message."""
-
     def __init__(self, item_id: str, index: int) -> None:
         self.id = item_id
         self.pieces: list[str] = []
@@ -410,8 +411,6 @@ class _Message:
 
 
 class _Call:
-    """An open function call."""
-
     def __init__(self, empty: Item, index: int) -> None:
         self._empty = empty
         self.pieces: list[str] = []

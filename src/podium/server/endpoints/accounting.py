@@ -32,7 +32,7 @@ from podium.store.keys import KeyUsage
 
 DAY_SECONDS: Final = 86_400
 
-By = Literal["key", "tier", "worker", "day"]
+GroupBy = Literal["key", "tier", "worker", "day"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +89,19 @@ def _spent(usage: KeyUsage) -> Spending:
     )
 
 
-DIRECTLY = "gateway"
+GATEWAY = "gateway"
 """Stands among the tiers for workers called by name."""
 
-_NAMES: Final[dict[By, Callable[[KeyUsage], str]]] = {
+_GROUP_NAMES: Final[dict[GroupBy, Callable[[KeyUsage], str]]] = {
     "key": lambda usage: usage.key_id,
-    "tier": lambda usage: parse_tier(usage.model) or DIRECTLY,
+    "tier": lambda usage: parse_tier(usage.model) or GATEWAY,
     "day": lambda usage: usage.day,
 }
 
 
-def group_spending(used: Iterable[KeyUsage], by: By) -> list[SpendingGroup]:
+def group_spending(used: Iterable[KeyUsage], by: GroupBy) -> list[SpendingGroup]:
     """Group by key, tier or day; most expensive first, days in order. Only runs know workers."""
-    groups = _group((_NAMES[by](usage), usage.day, _spent(usage)) for usage in used)
+    groups = _group((_GROUP_NAMES[by](usage), usage.day, _spent(usage)) for usage in used)
     return sorted(groups, key=lambda group: group.name) if by == "day" else groups
 
 
@@ -212,7 +212,7 @@ async def spend(
     principal: PrincipalDep,
     since: Annotated[date | None, Query(alias="from", description="first day, in UTC")] = None,
     until: Annotated[date | None, Query(alias="to", description="last day, in UTC")] = None,
-    by: By = "day",
+    by: GroupBy = "day",
 ) -> dict[str, Any]:
     """Return spending from one day to another, both included, by key, tier, worker or day; the last
     30 days by default. Requests of unknown cost are counted separately. `by=worker` requires the
@@ -247,7 +247,7 @@ async def spend(
 
 
 @router.get("/v1/spend/saved", tags=["spend"])
-async def saved(
+async def saved_spending(
     service: ServiceDep,
     principal: PrincipalDep,
     since: Annotated[date | None, Query(alias="from", description="first day, in UTC")] = None,
@@ -311,7 +311,7 @@ async def _window(service: Service, principal: Principal, first: str, last: str)
     )
 
 
-def _group_document(group: SpendingGroup, by: By, names: dict[str, str]) -> dict[str, Any]:
+def _group_document(group: SpendingGroup, by: GroupBy, names: dict[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": group.name,
         "total": asdict(group.total),

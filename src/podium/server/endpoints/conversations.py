@@ -81,7 +81,7 @@ async def revoke(chat_id: str, service: ServiceDep, principal: PrincipalDep) -> 
 
 
 @router.get("/shared/{token}")
-async def shared(token: str, service: ServiceDep, principal: PrincipalDep) -> Response:
+async def shared_chat(token: str, service: ServiceDep, principal: PrincipalDep) -> Response:
     """Return a conversation that its owner has shared."""
     return _respond({**await service.store.chats.get_shared(token), "id": None})
 

@@ -96,7 +96,6 @@ class _ForwardWriter(ChatWriter):
         return b""
 
     def choices(self, choices: Sequence[Json]) -> bytes:
-        """Write the worker's events."""
         events = (json.dumps({**event, "model": self._common["model"]}) for event in choices)
         return b"".join(f"data: {event}\n\n".encode() for event in events)
 
@@ -201,11 +200,11 @@ class _BalancedCall:
         self._body = body
 
     async def reply(self, request: Request) -> Reply:
-        return await self._worker.reply(request, self._forwarded)
+        return await self._worker.reply(request, self._forward_to)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        return self._worker.stream(request, self._forwarded)
+        return self._worker.stream(request, self._forward_to)
 
-    def _forwarded(self, worker: Worker) -> Worker:
+    def _forward_to(self, worker: Worker) -> Worker:
         assert isinstance(worker, HostedWorker), "only such workers forward"
         return ForwardedCall(worker, self._path, self._body)

@@ -111,7 +111,6 @@ class HttpExchange:
         self.response_headers = request_id_headers(self.request_id)
 
     async def json(self, megabytes: int) -> dict[str, Any]:
-        """Read the body as a JSON object."""
         return parse_json_object(
             await read_body(megabytes, self.headers.get("content-length"), self._receive)
         )
@@ -136,8 +135,35 @@ class HttpExchange:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def run_until_disconnect(self, work: Awaitable[Result]) -> Result:
-        """Run the work in this task, and cancel it if the client disconnects."""
-        return await run_until_disconnect(work, self._receive)
+        """Run the work in this task; if the client disconnects, cancel it and raise
+        `ClientDisconnected`. The body must have been read."""
+        task = asyncio.current_task()
+        assert task is not None, "a request is served by a task"
+        is_running = True
+        watcher: asyncio.Task[None] | None = None
+
+        def cancel_work(watcher: asyncio.Task[None]) -> None:
+            if is_running and not watcher.cancelled():
+                task.cancel()
+
+        def watch() -> None:
+            nonlocal watcher
+            watcher = asyncio.create_task(_wait_for_disconnect(self._receive))
+            watcher.add_done_callback(cancel_work)
+
+        timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, watch)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            is_gone = watcher is not None and watcher.done() and not watcher.cancelled()
+            if is_gone and task.uncancel() <= 0:
+                raise ClientDisconnected from None
+            raise
+        finally:
+            is_running = False
+            timer.cancel()
+            if watcher is not None:
+                watcher.cancel()
 
     def _head(
         self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
@@ -188,38 +214,6 @@ class ResponseTransport:
         if not self._is_begun:
             self._is_begun = True
             self._transport.write(self._head)
-
-
-async def run_until_disconnect(work: Awaitable[Result], receive: Receive) -> Result:
-    """Run the work in this task; if the client disconnects, cancel it and raise
-    `ClientDisconnected`. The body must have been read."""
-    task = asyncio.current_task()
-    assert task is not None, "a request is served by a task"
-    is_running = True
-    watcher: asyncio.Task[None] | None = None
-
-    def cancel_work(watcher: asyncio.Task[None]) -> None:
-        if is_running and not watcher.cancelled():
-            task.cancel()
-
-    def watch() -> None:
-        nonlocal watcher
-        watcher = asyncio.create_task(_wait_for_disconnect(receive))
-        watcher.add_done_callback(cancel_work)
-
-    timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, watch)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        is_gone = watcher is not None and watcher.done() and not watcher.cancelled()
-        if is_gone and task.uncancel() <= 0:
-            raise ClientDisconnected from None
-        raise
-    finally:
-        is_running = False
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -316,7 +310,6 @@ class BodyLimitMiddleware:
         self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a connection."""
         if (
             scope["type"] == "http"
             and scope["method"] not in ("GET", "HEAD")
@@ -430,7 +423,7 @@ async def authenticate(
     """Authenticate by the API key in a header, else by a browser's session cookie."""
     check_request(method, headers, service.settings)
     token = read_token(headers)
-    if token is None and not _is_listed_page(headers, service.settings):
+    if token is None and not _is_cors_page(headers, service.settings):
         token = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE)
     principal = await service.access.authenticate(token, address)
     disabled = service.disabled.names
@@ -445,7 +438,7 @@ def read_token(headers: Mapping[str, str]) -> str | None:
     return headers.get("x-api-key")
 
 
-def _is_listed_page(headers: Mapping[str, str], settings: ServerSettings) -> bool:
+def _is_cors_page(headers: Mapping[str, str], settings: ServerSettings) -> bool:
     """True for a page of another origin in `server.cors`, which never has the user's session."""
     origin = headers.get("origin")
     if origin is None or not settings.cors or _is_own_page(headers):
@@ -486,7 +479,7 @@ def check_request(method: str, headers: Mapping[str, str], settings: ServerSetti
         return
     # A browser adds neither header by itself, so a request with one is meant.
     has_key = headers.get("authorization") is not None or headers.get("x-api-key") is not None
-    if not has_key and not _is_listed_page(headers, settings):
+    if not has_key and not _is_cors_page(headers, settings):
         _check_origin(headers, settings.allowed_hosts)
     _check_content_type(headers)
 

@@ -32,7 +32,7 @@ def _options(**properties: Schema) -> Schema:
     return {"type": "object", "properties": properties}
 
 
-def _closed(schema: Schema) -> Schema:
+def _without_extras(schema: Schema) -> Schema:
     return schema | {"additionalProperties": False}
 
 
@@ -44,9 +44,9 @@ _COUNT: Final = _integer(1)
 _EFFORT: Final = {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]}
 _STREAM: Final = {"stream": _FLAG, "store": _FLAG}
 
-_PODIUM: Final = _closed(
+_PODIUM: Final = _without_extras(
     _options(
-        budget=_closed(
+        budget=_without_extras(
             _options(
                 calls=_integer(0),
                 tokens=_integer(0),
@@ -60,7 +60,7 @@ _PODIUM: Final = _closed(
         rounds=_integer(1, 100),
         workflow=_ANY_OBJECT,
         quality_bias=_number(0, 1),
-        rerun=_closed(_object("run", run=_TEXT, round=_integer(0), step=_integer(0))),
+        rerun=_without_extras(_object("run", run=_TEXT, round=_integer(0), step=_integer(0))),
     )
 ) | {"description": "Podium's own options; the headers X-Podium-… are equivalent."}
 

@@ -40,7 +40,6 @@ class PlanRequestHandler(RequestHandler):
     scope = "plan"
 
     async def read(self, body: dict[str, Any], principal: Principal) -> ApiRequest:
-        """Read the body."""
         request = CHAT.read(_to_chat_body(body))
         if request.stream:
             raise invalid("stream", "a plan cannot be streamed; drop stream")

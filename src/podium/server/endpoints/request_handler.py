@@ -76,7 +76,6 @@ class DialectEndpoint:
         self._handler = handler or RequestHandler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         exchange = HttpExchange(scope, receive, send)
         service = self._holder.service or self._holder()
         handler = self._handler(service, self._dialect, self._path, exchange)
@@ -165,7 +164,6 @@ class RequestHandler:
             service.limiter.release()
 
     async def read(self, body: dict[str, Any], principal: Principal) -> ApiRequest:
-        """Read the body."""
         return self._dialect.read(body)
 
     async def answer(self, request: ApiRequest, principal: Principal, target: ModelTarget) -> None:
@@ -231,7 +229,7 @@ class RequestHandler:
         fields, extra = self._dialect.fields, request.extra
         passed = fields.pass_on(extra, target.worker) if target.worker is not None else {}
         ignored = {name: extra[name] for name in extra if name not in passed}
-        unknown = [*fields.unknown(ignored), *unknown]
+        unknown = [*fields.find_unknown(ignored), *unknown]
         if unknown and self.service.settings.strict:
             raise unknown[0].error()
         if unknown:

@@ -192,7 +192,7 @@ async def delete_response(id: str, service: ServiceDep, principal: PrincipalDep)
     try:
         await service.repository.delete(run_id, principal)
     except ApiError as error:
-        raise _missing(id) if error.reason == "not_found" else error from None
+        raise _not_found_error(id) if error.reason == "not_found" else error from None
     return {"id": id, "object": "response", "deleted": True}
 
 
@@ -200,9 +200,9 @@ async def _find(id_: str, service: Service, principal: Principal) -> StoredRespo
     principal.require("runs:read")
     found = await service.responses.find(read_response_id(id_), principal)
     if found is None:
-        raise _missing(id_)
+        raise _not_found_error(id_)
     return found
 
 
-def _missing(id_: str) -> ApiError:
+def _not_found_error(id_: str) -> ApiError:
     return ApiError("not_found", f"Response with id '{id_[:80]}' not found.", field="response_id")

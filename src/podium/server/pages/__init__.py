@@ -51,7 +51,7 @@ TYPES: Final = MappingProxyType(
 )
 """Media types by suffix; other files are not served."""
 
-PACKED_ALREADY: Final = frozenset({".woff2"})
+COMPRESSED_TYPES: Final = frozenset({".woff2"})
 
 FINGERPRINT_LENGTH: Final = 12
 
@@ -103,7 +103,7 @@ def _file(name: str, content: bytes, fingerprint: str) -> StaticFile:
     suffix = Path(name).suffix
     if suffix == ".html":
         content = content.replace(b'"/static/', f'"/static/v-{fingerprint}/'.encode())
-    packed = None if suffix in PACKED_ALREADY else gzip.compress(content, mtime=0)
+    packed = None if suffix in COMPRESSED_TYPES else gzip.compress(content, mtime=0)
     return StaticFile(
         content=content,
         packed=packed if packed is not None and len(packed) < len(content) else None,

@@ -23,7 +23,7 @@ from podium.store.audit import AuditAction, AuditDetails, AuditEvent, local_even
 if TYPE_CHECKING:
     from podium.store.sql.records import AuditLog
 
-AGAIN_SECONDS: Final = 600.0
+REPEAT_SECONDS: Final = 600.0
 """Repeated reads within this time are recorded once: pages poll."""
 
 MAX_REMEMBERED: Final = 10_000
@@ -70,7 +70,7 @@ class AuditRecorder:
             return
         what, now = (principal.key_id, action, subject), self._clock()
         before = self._entered.get(what)
-        if before is not None and now - before < AGAIN_SECONDS:
+        if before is not None and now - before < REPEAT_SECONDS:
             return
         await self.record(action, principal, subject)
         self._entered[what] = now

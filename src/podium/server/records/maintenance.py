@@ -167,7 +167,6 @@ class RunRecovery:
         await self._audit(ended)
 
     async def _end(self, found: AbandonedRun, reason: str) -> None:
-        """End the run as failed."""
         try:
             run = await self._store.claim(found.id, this_process(), takeover=True)
             await self._store.finish(replace(run, status="failed", error=reason))

@@ -151,11 +151,13 @@ class RunRepository:
     async def run(self, run_id: str, principal: Principal, field: str | None = None) -> Run:
         """Load a run that the principal may see, by its whole id; `field` is where the request
         names it. Reading a run of another key is audited."""
-        run = await self._allowed(run_id, principal, field)
+        run = await self._load_allowed(run_id, principal, field)
         await self.audit.record_run_read("run read", principal, run)
         return run
 
-    async def _allowed(self, run_id: str, principal: Principal, field: str | None = None) -> Run:
+    async def _load_allowed(
+        self, run_id: str, principal: Principal, field: str | None = None
+    ) -> Run:
         try:
             run = await self.find(run_id)
         except UnreadableRun:
@@ -177,7 +179,7 @@ class RunRepository:
     async def delete(self, run_id: str, principal: Principal) -> None:
         """Delete a run that the principal may see; raises `ApiError` conflict if it is running."""
         try:
-            run = await self._allowed(run_id, principal)
+            run = await self._load_allowed(run_id, principal)
         except UnreadableRun:  # its id is enough to delete it
             await self.audit.record("run deleted", principal, run_id)
             await self.store.delete(run_id)

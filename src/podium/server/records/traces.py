@@ -98,11 +98,10 @@ class TraceRecorder:
         if target.worker is not None:
             span.set_attribute("gen_ai.operation.name", "chat")
             span.set_attribute("gen_ai.provider.name", target.worker.profile.provider)
-            span.set_attributes(_used(cost.usage))
+            span.set_attributes(_token_counts(cost.usage))
         span.set_attributes(_total(cost.usage, cost.cost_usd))
 
     def __call__(self, event: Event) -> None:
-        """Take the next event of any run."""
         match event:
             case RunStarted():
                 self._begin(event)
@@ -226,7 +225,7 @@ class TraceRecorder:
                 "gen_ai.provider.name": (profile.provider if profile else "") or PROVIDER,
                 "gen_ai.request.model": model,
                 "podium.worker": attempt.worker,
-                **_used(attempt.usage),
+                **_token_counts(attempt.usage),
             },
         )
         if attempt.cost_usd is not None:
@@ -253,7 +252,7 @@ def _step_of(running: _Running, index: int) -> Span:
     return next((s for (_, i), s in reversed(running.steps.items()) if i == index), running.span)
 
 
-def _used(usage: Usage) -> dict[str, int]:
+def _token_counts(usage: Usage) -> dict[str, int]:
     """Return the known token counts of a call."""
     counts = {
         "gen_ai.usage.input_tokens": usage.input_tokens,

@@ -123,7 +123,6 @@ class DatabaseClock:
         self._start = now() - timedelta(seconds=seconds())
 
     def __call__(self) -> str:
-        """Return the current time as stored."""
         return timestamp(self._start + timedelta(seconds=self._seconds()))
 
     async def sync(self, connection: AsyncConnection) -> None:
@@ -256,10 +255,10 @@ def _ping_idle_connections(database: AsyncEngine) -> None:
     pre-ping pings every time, which is three of the eight round trips of a small write."""
     engine = database.sync_engine
 
-    def returned(connection: Any, record: Any) -> None:
+    def on_return(connection: Any, record: Any) -> None:
         record.info["returned"] = time.monotonic()
 
-    def handed_out(connection: Any, record: Any, _: Any) -> None:
+    def on_checkout(connection: Any, record: Any, _: Any) -> None:
         unused = time.monotonic() - record.info.get("returned", time.monotonic())
         if unused < PING_AFTER_SECONDS:
             return
@@ -268,8 +267,8 @@ def _ping_idle_connections(database: AsyncEngine) -> None:
         except engine.dialect.loaded_dbapi.Error as error:
             raise InvalidatePoolError from error
 
-    event.listen(engine, "checkin", returned)
-    event.listen(engine, "checkout", handed_out)
+    event.listen(engine, "checkin", on_return)
+    event.listen(engine, "checkout", on_checkout)
 
 
 def _make_private(file: Path) -> None:
@@ -350,7 +349,7 @@ class Database:
         """Begin a transaction, and commit it at the end; raises `StoreError`."""
         if self.is_closed:  # SQLAlchemy would connect again, and leak that connection
             raise StoreError(f"the store {self.location.name} is closed; open it again to use it")
-        with self._using():
+        with self._count_use():
             async with self.engine.begin() as connection:
                 yield connection
 
@@ -363,7 +362,7 @@ class Database:
         """Erase deleted content from SQLite's write-ahead log too. Postgres vacuums by itself."""
         if self.location.file is None:
             return
-        with self._using():
+        with self._count_use():
             async with self.engine.connect() as connection:
                 whole = await connection.execution_options(isolation_level="AUTOCOMMIT")
                 await whole.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -377,7 +376,7 @@ class Database:
             await self.engine.dispose()
 
     @contextmanager
-    def _using(self) -> Iterator[None]:
+    def _count_use(self) -> Iterator[None]:
         self._in_use += 1
         self._idle.clear()
         try:

@@ -100,7 +100,7 @@ class RunStatistics(DatabasePart):
         self, *, since: str, until: str, owner: str | None = None
     ) -> list[KeyUsage]:
         """Sum the ended runs of these days by day, tier and owner; input tokens are all tokens."""
-        query = _TOTALS.where(*_ended(since, until, owner))
+        query = _TOTALS.where(*_ended_between(since, until, owner))
         query = query.order_by(_DAY, RUNS.c.tier, RUNS.c.owner)
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).mappings().all()
@@ -112,7 +112,7 @@ class RunStatistics(DatabasePart):
         """List the ended runs of these days, newest first."""
         query = (
             select(RUNS.c.id, RUNS.c.updated_at)
-            .where(*_ended(since, until, owner))
+            .where(*_ended_between(since, until, owner))
             .order_by(*NEWEST_FIRST)
             .limit(limit)
         )
@@ -135,7 +135,7 @@ def _readable(rows: Sequence[Row[Any]]) -> Iterator[Run]:
             continue
 
 
-def _ended(since: str, until: str, owner: str | None) -> list[ColumnElement[bool]]:
+def _ended_between(since: str, until: str, owner: str | None) -> list[ColumnElement[bool]]:
     next_day = date.fromisoformat(until) + timedelta(days=1)
     conditions = [
         RUNS.c.created_at >= since,

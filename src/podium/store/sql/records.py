@@ -275,7 +275,7 @@ class ChatStore(DatabasePart):
         new = {**row, "id": id_, "owner": owner, "created_at": now, "shared": None}
         async with self._transaction() as connection:
             await connection.execute(insert_missing(connection.dialect.name, CHATS), [new])
-            changed = await connection.execute(update(CHATS).where(_own(owner, id_)).values(row))
+            changed = await connection.execute(update(CHATS).where(_is_own(owner, id_)).values(row))
             if changed.rowcount == 0:
                 raise _not_found(id_)
 
@@ -291,7 +291,7 @@ class ChatStore(DatabasePart):
 
     async def get(self, owner: str, id_: str) -> Row:
         """Return a conversation with its content."""
-        return await self._one(_own(owner, id_), id_)
+        return await self._one(_is_own(owner, id_), id_)
 
     async def get_shared(self, token: str) -> Row:
         """Return the conversation that is shared under this token; raises `NotFound`."""
@@ -301,14 +301,14 @@ class ChatStore(DatabasePart):
         """Share a conversation under a new token, or revoke its token."""
         token = secrets.token_urlsafe(24) if is_shared else None
         async with self._transaction() as connection:
-            statement = update(CHATS).where(_own(owner, id_)).values(shared=token)
+            statement = update(CHATS).where(_is_own(owner, id_)).values(shared=token)
             await connection.execute(statement)
         return await self.get(owner, id_)
 
     async def delete(self, owner: str, id_: str) -> None:
         """Delete a conversation; its runs stay."""
         async with self._transaction() as connection:
-            if (await connection.execute(delete(CHATS).where(_own(owner, id_)))).rowcount == 0:
+            if (await connection.execute(delete(CHATS).where(_is_own(owner, id_)))).rowcount == 0:
                 raise _not_found(id_)
 
     async def delete_before(self, moment: str) -> None:
@@ -325,7 +325,7 @@ class ChatStore(DatabasePart):
         return {**row, "document": json.loads(row["document"])}
 
 
-def _own(owner: str, id_: str) -> ColumnElement[bool]:
+def _is_own(owner: str, id_: str) -> ColumnElement[bool]:
     return (CHATS.c.id == plain(id_)) & (CHATS.c.owner == owner)
 
 

@@ -19,7 +19,7 @@ from anthropic.types import (
 from podium.core.request import Delta, Text, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.anthropic import MESSAGES
-from podium.server.dialects.anthropic_response import SHOWN
+from podium.server.dialects.anthropic_response import NO_SIGNATURE
 from podium.server.dialects.request import ApiResponse
 from support.messages_sdk import Desk, Play, answer, asked, events_of
 
@@ -116,7 +116,7 @@ def test_thinking_that_was_shown_before_the_text_is_signed() -> None:
         thinking={"type": "adaptive"},
     )
     assert isinstance(final.content[0], ThinkingBlock)
-    assert final.content[0].signature == SHOWN
+    assert final.content[0].signature == NO_SIGNATURE
 
 
 def test_a_models_state_follows_the_text_in_a_block_of_its_own() -> None:
@@ -138,7 +138,7 @@ def test_without_text_the_state_signs_the_thinking() -> None:
     )
     assert [block.type for block in final.content] == ["thinking", "tool_use"]
     assert isinstance(final.content[0], ThinkingBlock)
-    assert final.content[0].signature != SHOWN
+    assert final.content[0].signature != NO_SIGNATURE
 
 
 @pytest.mark.parametrize("calls", [(), (WEATHER,)])

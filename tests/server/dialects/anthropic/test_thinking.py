@@ -8,7 +8,7 @@ import pytest
 
 from podium.core.request import Text, Thinking
 from podium.server.dialects.anthropic_response import (
-    SHOWN,
+    NO_SIGNATURE,
     redacted_block,
     thinking_block,
     thinking_effort,
@@ -42,7 +42,7 @@ def test_thinking_is_put_first_wherever_the_client_has_it() -> None:
 
 
 def test_words_that_were_only_shown_are_not_read_again() -> None:
-    block = {"type": "thinking", "thinking": "Planning", "signature": SHOWN}
+    block = {"type": "thinking", "thinking": "Planning", "signature": NO_SIGNATURE}
     assert handed_back(block) == (Text("Hi"),)
 
 

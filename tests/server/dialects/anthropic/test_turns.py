@@ -9,7 +9,7 @@ import pytest
 
 from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
 from podium.server.dialects.anthropic_response import thinking_block
-from podium.server.dialects.content import BIGGEST_IMAGE
+from podium.server.dialects.content import MAX_IMAGE_BYTES
 from support.messages_sdk import asked, refusal, said
 
 PNG = base64.b64encode(b"\x89PNG").decode()
@@ -100,7 +100,7 @@ def test_an_image_that_cannot_be_read_is_refused(
 
 
 def test_an_image_that_is_too_large_is_refused_as_such() -> None:
-    source = {"type": "base64", "media_type": "image/png", "data": "A" * (BIGGEST_IMAGE * 3 // 2)}
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * (MAX_IMAGE_BYTES * 3 // 2)}
     assert refusal(**said([{"type": "image", "source": source}])).status == 413
 
 
