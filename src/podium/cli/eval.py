@@ -285,6 +285,7 @@ def _describe_comparison(comparison: Comparison, names: tuple[str, str]) -> str:
     from podium.evals.results import shares_table
 
     difference = comparison.difference
+    p_value = f"= {difference.p_value:.3f}" if difference.p_value >= 0.001 else "< 0.001"
     rows = [
         *zip(names, comparison.accuracies, strict=True),
         ("difference", difference.share),
@@ -296,15 +297,11 @@ def _describe_comparison(comparison: Comparison, names: tuple[str, str]) -> str:
         [
             shares_table(rows),
             f"{len(comparison.first)} tasks; the second alone is right in {difference.gained}, the "
-            f"first alone in {difference.lost}; p {_p_value(difference.p_value)}",
+            f"first alone in {difference.lost}; p {p_value}",
             *([f"gained by the second: {_task_names(gained)}"] if gained else []),
             *([f"lost by the second: {_task_names(lost)}"] if lost else []),
         ]
     )
-
-
-def _p_value(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
 def _task_names(tasks: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.options import PoolOptions, load_settings, names_to_exclude
+from podium.cli.options import PoolOptions, check_exclusions, load_settings, names_to_exclude
 from podium.cli.output import (
     echo,
     echo_error,
@@ -27,7 +27,6 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.cli.session import Result, run_with_store
-from podium.config.problems import suggest
 from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier
@@ -298,17 +297,11 @@ def _with_manager(config: Path | None, work: Callable[[KeyManager], Awaitable[Re
 
 
 def _check_excluded(excluded: frozenset[str], config: Path | None) -> frozenset[str]:
-    """Refuse a misspelt exclusion: it would let a worker see what it must not."""
-    if not excluded:
-        return excluded
-    settings = asyncio.run(load_settings(PoolOptions(config=config), os.environ))
-    known = names_to_exclude(settings) | set(PROVIDERS)
-    for name in sorted(excluded - known):
-        raise UsageError(
-            f"--exclude {name!r} is neither a provider, nor a worker of {settings.source}, nor "
-            f"mcp:SERVER; {suggest(name, known)}; name the server's configuration with --config "
-            f"FILE if it is another"
-        )
+    if excluded:
+        settings = asyncio.run(load_settings(PoolOptions(config=config), os.environ))
+        known = names_to_exclude(settings) | set(PROVIDERS)
+        advice = "; name the server's configuration with --config FILE if it is another"
+        check_exclusions(excluded, known, advice)
     return excluded
 
 

@@ -329,7 +329,8 @@ async def load_settings(options: PoolOptions, environment: Mapping[str, str]) ->
     if options.offline:
         settings = _keep_local_workers(settings, environment)
     if options.excluded:
-        settings = exclude_workers(settings, _check_excluded(options.excluded, settings))
+        check_exclusions(options.excluded, names_to_exclude(settings))
+        settings = exclude_workers(settings, options.excluded)
     if wanted:
         settings = choose_conductor(settings, wanted)
     _check_planner(settings.conductor.worker, options, environment)
@@ -449,15 +450,13 @@ def _check_planner(
         )
 
 
-def _check_excluded(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
+def check_exclusions(excluded: frozenset[str], known: Collection[str], advice: str = "") -> None:
     """Refuse a misspelt exclusion: it would let a worker in."""
-    known = names_to_exclude(settings)
-    for name in sorted(excluded - known):
+    for name in sorted(excluded.difference(known)):
         raise UsageError(
             f"--exclude {name!r} is neither a worker nor a provider of this pool, nor "
-            f"mcp:SERVER; {suggest(name, known)}"
+            f"mcp:SERVER; {suggest(name, known)}{advice}"
         )
-    return excluded
 
 
 def names_to_exclude(settings: Settings) -> frozenset[str]:

@@ -29,6 +29,7 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.client.assembly import connect_endpoints, load_router
+from podium.client.documents import profile_document
 from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
 from podium.core.errors import PodiumError
@@ -62,7 +63,7 @@ def list_(pool: options.PoolFiles, json: options.Json = False) -> None:
     """List the workers with their prices and capabilities; nothing is sent to them."""
     settings = asyncio.run(_load_settings(pool))
     if json:
-        echo_json([_profile_document(worker.profile) for worker in settings.workers])
+        echo_json([profile_document(worker.profile) for worker in settings.workers])
         return
     echo(f"from {settings.source}")
     for index, worker in enumerate(settings.workers):
@@ -188,10 +189,6 @@ def _result_line(profile: WorkerProfile, result: WorkerCheck) -> str:
         return f"failed: {result.worker}: {result.error}"
     used = f"{format_seconds(result.latency_ms / 1000)}, this cost {format_usd(result.cost_usd)}"
     return f"ok: {_describe(profile)}; {used}"
-
-
-def _profile_document(profile: WorkerProfile) -> dict[str, Any]:
-    return {**asdict(profile), "capabilities": sorted(profile.capabilities)}
 
 
 def _result_document(

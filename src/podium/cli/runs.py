@@ -182,7 +182,8 @@ def export(
     config: options.Config = None,
 ) -> None:
     """Export a whole run: versioned JSON that can be loaded again."""
-    text = json_format.dumps(dump(_load(run_id, config)), indent=2)
+    run = run_with_store(config, lambda store: store.load(run_id))
+    text = json_format.dumps(dump(run), indent=2)
     if output is None:
         echo(text)
         return
@@ -331,10 +332,6 @@ async def _load_details(store: RunStore, run_id: str) -> tuple[Run, bool, Feedba
 def _resume_command(run_id: str, config: Path | None) -> str:
     given = f" --config {shlex.quote(str(config))}" if config is not None else ""
     return f"podium runs resume {run_id}{given}"
-
-
-def _load(run_id: str, config: Path | None) -> Run:
-    return run_with_store(config, lambda store: store.load(run_id))
 
 
 def _summary_line(summary: RunSummary, status: str) -> str:

@@ -310,7 +310,8 @@ def _base_of(directory: Path) -> str:
 
 def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
     """Print every value of the recipe, the estimated cost, and missing files."""
-    pool = pools.recipe_pool(recipe) if recipe.kind != "sft" and _has_pool(recipe) else None
+    has_pool = recipe.pool.file is None or Path(recipe.pool.file).exists()
+    pool = pools.recipe_pool(recipe) if recipe.kind != "sft" and has_pool else None
     missing = list(preflight.missing_files(recipe))
     taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
     disk = preflight.disk_bytes(recipe)
@@ -328,15 +329,11 @@ def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
         return
     _print_rows(f"recipe: {recipe.command}", _recipe_rows(recipe))
     if taken is not None:
-        rows = [*_estimate_rows(recipe, taken), ("disk", _format_bytes(disk))]
+        most = f"{disk / 1_000_000_000:,.1f} GB at most, for checkpoints and cached replies"
+        rows = [*_estimate_rows(recipe, taken), ("disk", most)]
         _print_rows("estimate", rows)
     for problem in missing:
         echo_error(f"missing: {problem}")
-
-
-def _has_pool(recipe: Recipe) -> bool:
-    """False if the pool's file is missing."""
-    return recipe.pool.file is None or Path(recipe.pool.file).exists()
 
 
 def _recipe_rows(recipe: Recipe) -> list[tuple[str, str]]:
@@ -394,10 +391,6 @@ def _cost(taken: Estimate) -> str:
         return f"{format_usd(taken.usd)} if workers are called equally often, {most}"
     unpriced = ", ".join(taken.unpriced)
     return f"unknown: no price for {unpriced}; the others: {format_usd(taken.usd_known)}"
-
-
-def _format_bytes(count: int) -> str:
-    return f"{count / 1_000_000_000:,.1f} GB at most, for checkpoints and cached replies"
 
 
 def _print_rows(heading: str, rows: list[tuple[str, str]]) -> None:

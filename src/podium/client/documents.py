@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from podium.conductors.plan import workflow_document
+from podium.core.pool import WorkerProfile
 from podium.core.request import Usage
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord, add_totals
-from podium.core.workflow import Access
 from podium.store import Feedback, RunSummary
 
 
@@ -69,7 +69,7 @@ def step_document(step: StepRecord) -> dict[str, Any]:
         "index": step.index,
         "worker": step.worker,
         "subtask": step.subtask,
-        "access": _access(step.access),
+        "access": step.access if step.access == "all" else list(step.access),
         "status": step.status,
         "reply": step.reply,
         "error": step.error,
@@ -125,5 +125,6 @@ def usage_document(usage: Usage) -> dict[str, int | None]:
     }
 
 
-def _access(access: Access) -> str | list[int]:
-    return access if access == "all" else list(access)
+def profile_document(profile: WorkerProfile) -> dict[str, Any]:
+    """Return a worker of the pool."""
+    return {**asdict(profile), "capabilities": sorted(profile.capabilities)}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.run import Run, TurnRole
 from podium.core.workflow import Workflow
 
@@ -84,7 +84,7 @@ def _roles(run: Run) -> Iterator[Role]:
 def _role(run: Run, workflow: Workflow, index: int, before: int) -> Role:
     """Infer one role; `before` is the number of steps that access to `all` adds."""
     step = workflow.steps[index]
-    if _is_conductor(step.worker, run.pool):
+    if step.worker in run.pool.names and run.pool[step.worker].provider == CONDUCTOR_PROVIDER:
         return Role.HAND_OVER
     words = " ".join(step.subtask.casefold().split())
     if words == " ".join(run.question.casefold().split()):
@@ -105,7 +105,3 @@ def infer_role(subtask: str, *, reads: int, is_last: bool) -> Role:
     if not is_last and _PLANNED.search(beginning):
         return Role.PLAN
     return Role.SOLVE
-
-
-def _is_conductor(worker: str, pool: Pool) -> bool:
-    return worker in pool.names and pool[worker].provider == CONDUCTOR_PROVIDER

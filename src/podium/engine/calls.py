@@ -11,7 +11,7 @@ import math
 import time
 from asyncio import current_task
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -168,15 +168,12 @@ class Hedges:
         hedge, latencies = self.policies[worker], self._latencies.get(worker, ())
         if hedge.after_percentile is None or len(latencies) < MIN_LATENCIES:
             return hedge.after_seconds
-        return _percentile(sorted(latencies), hedge.after_percentile)
+        index = int(len(latencies) * hedge.after_percentile / 100)
+        return sorted(latencies)[min(len(latencies) - 1, index)]
 
     def record(self, worker: str, seconds: float) -> None:
         """Record how long a call took to its first token, or at least took."""
         self._latencies.setdefault(worker, deque(maxlen=MAX_LATENCIES)).append(seconds)
-
-
-def _percentile(ordered: Sequence[float], percentile: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))]
 
 
 class CallPolicy:

@@ -118,6 +118,8 @@ class Options:
         caps: Mapping[str, float | None] = {},
     ) -> Options:
         """Return these options with lower limits where given; limits can only be lowered."""
+        if max_steps is rounds is None and not caps:
+            return self
         return replace(
             self,
             max_steps=min(self.max_steps, max_steps or self.max_steps),

@@ -436,7 +436,9 @@ def evaluation_document(artifact: Artifact) -> dict[str, Any]:
         "rows": _objects(summary.get("rows"))[:MAX_ROWS],
         "problems": _objects(summary.get("problems")),
         "stopped": summary.get("stopped"),
-        "samples": _samples(artifact.path),
+        "samples": {
+            file.stem: count_lines(file, MAX_COUNTED) for file in _sample_files(artifact.path)
+        },
     }
 
 
@@ -508,11 +510,6 @@ def evaluation_summary(artifact: Artifact) -> dict[str, Any]:
 
 def _objects(found: Any) -> list[dict[str, Any]]:
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
-
-
-def _samples(directory: Path) -> dict[str, int]:
-    """Count the samples by strategy file."""
-    return {file.stem: count_lines(file, MAX_COUNTED) for file in _sample_files(directory)}
 
 
 def _sample_files(directory: Path) -> list[Path]:

@@ -421,6 +421,7 @@ def read_tool_choice(
 
 
 DETAILS: Final[tuple[Detail, ...]] = ("auto", "low", "high", "original")
+image_detail: Final = choice(DETAILS)
 
 VERBOSITY: Final[Mapping[str, str]] = {
     "low": "Keep your answer short.",
@@ -430,10 +431,6 @@ VERBOSITY: Final[Mapping[str, str]] = {
 """OpenAI's verbosity as an instruction to workers."""
 
 _SCHEMA_FIELDS: Final = frozenset({"type", "name", "description", "schema", "strict"})
-
-
-def image_detail(value: object, path: str) -> Detail:
-    return choice(DETAILS)(value, path)
 
 
 def verbosity(value: object, path: str) -> str:

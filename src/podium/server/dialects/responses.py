@@ -121,12 +121,20 @@ class ResponsesDialect:
         for name in _HINTS:
             fields.optional(name, bounded_text(0, 1024))
         fields.optional("truncation", choice(("auto", "disabled")))
-        fields.optional("include", array(_includable, most=32))
+        fields.optional("include", array(choice(_INCLUDABLE), most=32))
         previous = fields.optional("previous_response_id", text)
         reasoning = fields.optional("reasoning", _read_reasoning) or Fields({})
-        form = fields.optional("text", _text) or Fields({})
+        summary = reasoning.values.get("summary") or reasoning.values.get("generate_summary")
+        form = (fields.optional("text", read_object) or Fields({})).expect(_TEXT)
         stream = bool(fields.optional("stream", flag))
-        _check_stream_options(fields, stream=stream)
+        options = stream_options(fields, "reasoning_summary_delivery", stream=stream)
+        if options is not None:
+            options.optional("reasoning_summary_delivery", text)
+        extra = _FIELDS.select_extra(body)
+        if reasoning.values:  # a single worker may be asked for a summary as well
+            extra["reasoning"] = dict(reasoning.values)
+        if LOGPROBS in (body.get("include") or ()):
+            extra["include"] = [LOGPROBS]
         return ApiRequest(
             model=fields.required("model", bounded_text(1, 200)),
             messages=_messages(fields, form, reasoning, continues=previous is not None),
@@ -136,10 +144,10 @@ class ResponsesDialect:
             previous_response=None
             if previous is None
             else read_response_id(previous, "previous_response_id"),
-            shows_reasoning=_summary(reasoning) not in (None, "none"),
+            shows_reasoning=summary not in (None, "none"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
-            extra=_FIELDS.select_extra(body) | _given_reasoning(reasoning) | _given_logprobs(body),
+            extra=extra,
             echoed={name: body[name] for name in KEPT if body.get(name) is not None},
             background=_background(fields, stream=stream),
         )
@@ -209,21 +217,6 @@ def _background(fields: Fields, *, stream: bool) -> bool:
     return True
 
 
-def _includable(value: object, path: str) -> None:
-    choice(_INCLUDABLE)(value, path)
-
-
-def _given_logprobs(body: Json) -> dict[str, Any]:
-    """Return the field that asks a single worker for log probabilities."""
-    return {"include": [LOGPROBS]} if LOGPROBS in (body.get("include") or ()) else {}
-
-
-def _check_stream_options(fields: Fields, *, stream: bool) -> None:
-    options = stream_options(fields, "reasoning_summary_delivery", stream=stream)
-    if options is not None:
-        options.optional("reasoning_summary_delivery", text)
-
-
 def _read_reasoning(value: object, path: str) -> Fields:
     fields = read_object(value, path).expect(_REASONING)
     for name in ("summary", "generate_summary"):
@@ -231,19 +224,6 @@ def _read_reasoning(value: object, path: str) -> Fields:
     fields.optional("mode", choice(("standard",)))
     fields.optional("context", choice(("auto", "current_turn", "all_turns")))
     return fields
-
-
-def _given_reasoning(reasoning: Fields) -> dict[str, Any]:
-    """Return the field for a single worker, which may be asked for a summary as well."""
-    return {"reasoning": dict(reasoning.values)} if reasoning.values else {}
-
-
-def _summary(reasoning: Fields) -> object:
-    return reasoning.values.get("summary") or reasoning.values.get("generate_summary")
-
-
-def _text(value: object, path: str) -> Fields:
-    return read_object(value, path).expect(_TEXT)
 
 
 def _messages(

@@ -128,7 +128,7 @@ def is_reference(item: object) -> TypeGuard[dict[str, Any]]:
 def _message(fields: Fields) -> Message:
     fields.expect(_MESSAGE_FIELDS)
     role = _ROLES[fields.required("role", choice(tuple(_ROLES)))]
-    content = fields.required("content", _content)
+    content = fields.required("content", _parts(_part))
     for index, part in enumerate(content):
         if isinstance(part, Image) and role != "user":
             at = join_path(fields.at("content"), index)
@@ -136,18 +136,13 @@ def _message(fields: Fields) -> Message:
     return Message(role, content)
 
 
-def _content(value: object, path: str) -> tuple[Part, ...]:
-    return _parts(value, path, _part)
+def _parts(part: Reader[Part]) -> Reader[tuple[Part, ...]]:
+    def read(value: object, path: str) -> tuple[Part, ...]:
+        if isinstance(value, str):
+            return (Text(text(value, path)),)
+        return array(part, most=MAX_PARTS)(value, path)
 
-
-def _tool_result_content(value: object, path: str) -> tuple[Part, ...]:
-    return _parts(value, path, _tool_result_part)
-
-
-def _parts(value: object, path: str, part: Reader[Part]) -> tuple[Part, ...]:
-    if isinstance(value, str):
-        return (Text(text(value, path)),)
-    return array(part, most=MAX_PARTS)(value, path)
+    return read
 
 
 def _tool_result_part(value: object, path: str) -> Text | Image:
@@ -201,7 +196,7 @@ def _call_message(fields: Fields, arguments: str) -> Message:
 def _result(fields: Fields) -> Message:
     fields.expect(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
-    parts = fields.required("output", _tool_result_content)
+    parts = fields.required("output", _parts(_tool_result_part))
     content = "\n".join(part.text for part in parts if isinstance(part, Text))
     images = tuple(part for part in parts if isinstance(part, Image))
     return Message("tool", (ToolResult(call_id, content, images=images),))
@@ -217,11 +212,7 @@ def _read_reasoning(fields: Fields) -> Message:
 def _agent_message(fields: Fields) -> Message:
     """Read a message of another Codex agent as the user's."""
     fields.expect(_AGENT_FIELDS)
-    return Message("user", fields.required("content", _agent_content))
-
-
-def _agent_content(value: object, path: str) -> tuple[Part, ...]:
-    return _parts(value, path, _agent_part)
+    return Message("user", fields.required("content", _parts(_agent_part)))
 
 
 def _agent_part(value: object, path: str) -> Text | Image:

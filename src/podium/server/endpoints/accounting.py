@@ -121,7 +121,8 @@ def group_by_worker(
                 cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
                 unknown_cost=int(call.cost_usd is None),
             )
-            spent.append((call.worker, min(max(_day(call.at), since), until), amount))
+            day = min(max(_day_of(int(call.at // DAY_SECONDS)), since), until)
+            spent.append((call.worker, day, amount))
     spent += [  # none of these calls is in a run
         (usage.model, usage.day, replace(_spent(usage), calls=0))
         for usage in used
@@ -133,10 +134,6 @@ def group_by_worker(
 @lru_cache(maxsize=4096)
 def _day_of(number: int) -> str:
     return (date(1970, 1, 1) + timedelta(days=number)).isoformat()
-
-
-def _day(seconds: float) -> str:
-    return _day_of(int(seconds // DAY_SECONDS))
 
 
 def total_spending(used: Iterable[KeyUsage]) -> Spending:
@@ -181,7 +178,9 @@ async def audit(
     log = service.audit.log
     if log is None:
         return {"object": "list", "data": [], "has_more": False}
-    moment = None if since is None else _utc(since)
+    if since is not None and since.tzinfo is None:
+        since = since.replace(tzinfo=UTC)
+    moment = None if since is None else timestamp(since)
     found = await log.entries(since=moment, actor=actor, before=before, limit=limit + 1)
     return {
         "object": "list",
@@ -190,10 +189,6 @@ async def audit(
         ],
         "has_more": len(found) > limit,
     }
-
-
-def _utc(moment: datetime) -> str:
-    return timestamp(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
 DEFAULT_DAYS: Final = 30

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request as HttpRequest
 
+from podium.client.documents import profile_document
 from podium.core.budget import Budget, Ledger
 from podium.core.errors import PodiumError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
@@ -94,7 +95,7 @@ async def pool(
         },
         "workers": [
             {
-                **_profile(profile),
+                **profile_document(profile),
                 "is_worker": profile.name in service.pool.names,
                 "is_planner": profile == planner,
                 "is_enabled": profile.name not in service.disabled.names,
@@ -191,19 +192,6 @@ async def _planner(service: Service) -> WorkerProfile | None:
 
 def _is_visible(name: str, provider: str, principal: Principal) -> bool:
     return name not in principal.exclude and provider not in principal.exclude
-
-
-def _profile(profile: WorkerProfile) -> dict[str, Any]:
-    return {
-        "name": profile.name,
-        "provider": profile.provider,
-        "model": profile.model,
-        "description": profile.description,
-        "capabilities": sorted(profile.capabilities),
-        "price": None if profile.price is None else asdict(profile.price),
-        "limits": asdict(profile.limits),
-        "fallback": profile.fallback,
-    }
 
 
 def _removed_workers(

@@ -28,7 +28,7 @@ from podium._version import __version__
 from podium.core.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
 from podium.core.pool import Pool
 from podium.core.request import ToolCall, Usage
-from podium.core.run import Attempt, GuardrailCheck, Run, StepRecord
+from podium.core.run import Attempt, GuardrailCheck, Run
 from podium.server.access.policy import RequestCost
 from podium.server.model_catalog import MODEL_NAMES, ModelTarget
 
@@ -186,7 +186,8 @@ class TraceRecorder:
         for attempt in step.attempts[known:]:
             self._call(attempt, running, span)
         span.set_attribute("podium.step.status", step.status)
-        tools = _tools_of(step)
+        parts = (part for turn in step.turns for part in turn.parts)
+        tools = [part.name for part in parts if isinstance(part, ToolCall)]
         if tools:
             span.set_attribute("podium.tools", tools)
         if step.status == "failed":
@@ -266,7 +267,3 @@ def _total(usage: Usage, cost_usd: float | None) -> dict[str, float]:
     """Return the known token counts of all calls."""
     sums = {"podium.total_tokens": usage.total_tokens, "podium.cost_usd": cost_usd}
     return {name: value for name, value in sums.items() if value is not None}
-
-
-def _tools_of(step: StepRecord) -> list[str]:
-    return [part.name for turn in step.turns for part in turn.parts if isinstance(part, ToolCall)]

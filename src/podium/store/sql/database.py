@@ -106,17 +106,13 @@ def _first_line(cause: BaseException) -> str:
     return lines[0] if lines else type(cause).__name__
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class DatabaseClock:
     """The time of the database, measured once and advanced by this machine's monotonic clock, so
     that setting this machine's clock ends no lease."""
 
     def __init__(
         self,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds
