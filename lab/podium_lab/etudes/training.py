@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from multiprocessing import get_context
 from random import Random
 from typing import Final
@@ -191,10 +191,8 @@ def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
     left = recipe.batches
     for number, (steps, shapes) in enumerate(stages):
         seed = recipe.run.seed * 100 + number
-        drawn = (
-            _exercise(recipe, asked, context)
-            for asked, context in make_training_contexts(seed, replace(settings, shapes=shapes))
-        )
+        contexts = make_training_contexts(seed, replace(settings, shapes=shapes))
+        drawn = starmap(partial(_exercise, recipe), contexts)
         lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
         yield from islice(take_fitting(drawn, fits), lasting * training.questions)
         left -= lasting

@@ -79,6 +79,8 @@ def connect_workers(
     Replies are cached below the recipe's output, or in a given `cache`. `settings` are those of
     the pool's file, if it has been read already.
     """
+    if settings is None and recipe.pool.file is not None:
+        settings = pool_settings(recipe)
     connected = list(_connect(recipe, http, settings))
     workers: Sequence[Worker] = [one.limited for one in connected]
     if not recipe.run.cache_mb:
@@ -110,7 +112,8 @@ def _connect(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)
     else:
-        yield from _pool_file_workers(recipe, http, settings or pool_settings(recipe))
+        assert settings is not None, "workers that are no roles of the études have a file"
+        yield from _pool_file_workers(recipe, http, settings)
 
 
 class FixedOptionsWorker(Worker):
