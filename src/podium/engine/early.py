@@ -73,12 +73,13 @@ class EarlyExecution:
         self._speculation: Execution | None = None
         self._discarded: list[tuple[Execution, str]] = []
         self.events = self._speculated = HeldEvents()
+        self.has_begun = False
 
     def begin(self, step: Step) -> None:
         """Start the next step, once all it reads is done."""
         if self._execution is None:
             self._drop_speculation()
-            self.events = HeldEvents()
+            self.events, self.has_begun = HeldEvents(), True
             self._execution = self._open(Round(self._index, None), self.events)
         self._execution.begin(step, held=self._waits_for_plan(step))
 
@@ -91,6 +92,7 @@ class EarlyExecution:
         step = Step(worker, self._run.question)
         if self._speculation is None and not self._waits_for_plan(step):
             round_ = Round(self._index, Workflow((step,)))
+            self.has_begun = True
             self._speculation = self._open(round_, self._speculated)
             self._speculation.start()
 

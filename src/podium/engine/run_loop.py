@@ -226,7 +226,8 @@ class RunLoop:
         )
         try:
             round_ = await plan_round(self._conductor, planning, calls)
-            round_, self._execution = await early.resolve_plan(round_)
+            if early.has_begun:
+                round_, self._execution = await early.resolve_plan(round_)
         except BaseException as error:
             try:
                 await early.stop("there is no plan")

@@ -361,7 +361,7 @@ class Runner:
         if not question.strip():
             raise UsageError("the question is empty; ask something")
         if not all(
-            isinstance(each, Message) and not isinstance(each.parts, str) for each in history
+            isinstance(turn, Message) and not isinstance(turn.parts, str) for turn in history
         ):
             raise UsageError("history holds no messages; give podium.user(…), podium.assistant(…)")
         pool = self.pool.without(options.exclude) if options.exclude else self.pool

@@ -200,8 +200,8 @@ async def test_requests_that_arrive_while_rows_are_decoded_join_them(
     other = str(save_adapter(tmp_path / "other", seed=2))
     plain = CompletionModel(name)
     asked = [
-        ([1 + place, 7], Sampling(1 + 7 * place % 40), (None, adapter, other)[place % 3])
-        for place in range(24)
+        ([1 + where, 7], Sampling(1 + 7 * where % 40), (None, adapter, other)[where % 3])
+        for where in range(24)
     ]
     asked.append(([3] * 300, Sampling(2), None))  # longer than a row
     tasks = []
@@ -228,7 +228,7 @@ async def test_an_error_in_captured_rows_fails_the_requests_in_them_alone(
 
     monkeypatch.setattr(captured.CapturedRows, "step", fails)
     outcomes = await asyncio.gather(
-        *(alone(model, [1, place]) for place in range(6)), return_exceptions=True
+        *(alone(model, [1, where]) for where in range(6)), return_exceptions=True
     )
     assert [str(outcome) for outcome in outcomes] == ["out of memory"] * 6
     monkeypatch.setattr(captured.CapturedRows, "step", step)

@@ -34,7 +34,7 @@ __all__ = ["one_thread"]
 
 PROMPTS = [[5, 80, 33, 200, 11, 9, 64], [7, 7], [42, 1, 3, 17, 250], [99]]
 WIDTH = 16
-LONG = [[place * 7 % 380 for place in range(70)], [1, 2, 3]]
+LONG = [[where * 7 % 380 for where in range(70)], [1, 2, 3]]
 
 
 def grouped(model: Any) -> Any:
@@ -138,8 +138,8 @@ def test_a_row_that_is_done_takes_the_next_prompt(
         limit_memory(monkeypatch, fixed.model, 4 * 3 * WIDTH)
     else:
         monkeypatch.setattr(captured, "MAX_ROWS", 4)
-    prompts = [[place, *PROMPTS[place % 4]] for place in range(19)]
-    sampling = [Sampling(1 + place * 5 % 23) for place in range(19)]
+    prompts = [[where, *PROMPTS[where % 4]] for where in range(19)]
+    sampling = [Sampling(1 + where * 5 % 23) for where in range(19)]
     found = fixed.complete(prompts, sampling, captured=True)
     assert found == decoder(tiny(), end_tokens=(100,)).complete(prompts, sampling)
     assert [size.rows for size in sizes(fixed)] == [4]
@@ -147,7 +147,7 @@ def test_a_row_that_is_done_takes_the_next_prompt(
 
 def test_prompts_that_arrive_later_join_in_more_and_wider_rows() -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
-    prompts = [*PROMPTS, [3] * 50, *([place] for place in range(1, 8))]
+    prompts = [*PROMPTS, [3] * 50, *([where] for where in range(1, 8))]
     sampling = [Sampling(60), Sampling(9), *[Sampling(20)] * 10]
     jobs = [Job(key, *pair) for key, pair in enumerate(zip(prompts, sampling, strict=True))]
     groups = iter([jobs[1:4], [], jobs[4:5], jobs[5:]])
