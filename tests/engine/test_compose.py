@@ -8,10 +8,16 @@ def test_a_worker_that_gets_the_whole_question_is_asked_just_that() -> None:
 
 
 def test_the_last_steps_prompt_says_that_its_reply_is_the_answer() -> None:
-    last = compose("Sum up", question="Why?", is_final=True)
-    other = compose("Sum up", question="Why?", is_final=False)
+    before = [PriorResult("0", "Solve", "Because")]
+    last = compose("Sum up", question="Why?", prior=before, is_final=True)
+    other = compose("Sum up", question="Why?", prior=before, is_final=False)
     assert "goes to the user" in last
     assert "goes to the user" not in other
+
+
+def test_a_last_step_that_reads_nothing_gets_its_subtask_and_the_question() -> None:
+    text = compose("Think aloud.", question="Why?", is_final=True)
+    assert text == "Your subtask: Think aloud.\n\nWhy?"
 
 
 def test_a_worker_sees_question_pairs_and_subtask_in_that_order() -> None:

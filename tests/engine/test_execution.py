@@ -91,9 +91,9 @@ async def test_all_also_shows_the_round_before_and_indices_do_not() -> None:
 
 
 async def test_the_conversation_comes_before_the_message() -> None:
-    actor = Actor("a", lambda request: " / ".join(m.text[:7] for m in request.messages))
+    actor = Actor("a", lambda request: " / ".join(m.text[:12] for m in request.messages))
     execution = await EngineHarness().carry_out(workflow(()), actor, history=(user("earlier"),))
-    assert execution.records[0].reply == "earlier / You are"
+    assert execution.records[0].reply == "earlier / Your subtask"
 
 
 async def test_only_the_last_step_streams() -> None:

@@ -284,7 +284,7 @@ async def test_without_a_fallback_the_same_worker_is_asked_again() -> None:
 
 
 async def test_no_hold_no_hedge() -> None:
-    for budget in (Budget(calls=1), Budget(usd=300.0), Budget(tokens=300)):
+    for budget in (Budget(calls=1), Budget(usd=25.0), Budget(tokens=25)):
         first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
         scene = Scene(first, other, budget=budget)
         await scene.lose_patience()

@@ -102,7 +102,8 @@ def prompt_of(request: Request) -> str:
 def owner(request: Request) -> str:
     """The step that is asked: the question of its run, and its subtask."""
     prompt = prompt_of(request)
-    question = re.findall(r"<question[^>]*>\n(.*)\n", prompt)[0]
+    question = re.findall(r"<question[^>]*>\n(.*)\n|\A.*\n\n(.*)\Z", prompt)[0]
+    question = "".join(question)
     return f"{question}/{re.findall(r'Your subtask: (.*)', prompt)[0]}"
 
 

@@ -74,11 +74,14 @@ def compose(
 ) -> str:
     """Write the prompt of one step; `question` is None where the pool withholds it.
 
-    A worker that gets the whole question alone, or must not know it, gets no instructions. The last
-    step reads the question at the end, so that a small model answers it and not its subtask.
+    A worker that reads nothing and answers, or must not know the question, gets no rules: they
+    cost a small model right answers. The last step reads the question at the end, so that such a
+    model answers it and not its subtask.
     """
-    if not prior and (question is None or (is_final and subtask == question)):
+    if not prior and question is None:
         return subtask
+    if not prior and is_final:
+        return subtask if subtask == question else f"Your subtask: {subtask}\n\n{question}"
     texts = [question or ""]
     for result in prior:
         texts += result
