@@ -19,7 +19,7 @@ from benchmarks.environment import LANGGRAPH, OnProgress, prepare
 from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
 from benchmarks.timing import Chain, Timing, time_interleaved
 from podium.conductors import FixedConductor
-from podium.core.budget import Budget, Ledger
+from podium.core.budget import DEFAULT_BUDGET, Ledger
 from podium.core.errors import ConfigError
 from podium.core.events import Event
 from podium.core.pool import Pool, WorkerProfile
@@ -158,7 +158,7 @@ def engine(*, watched: bool) -> Chain:
             conductor=conductor,
             workers=workers,
             call_policy=call_policy,
-            ledger=Ledger(Budget()),
+            ledger=Ledger(DEFAULT_BUDGET),
             started=call_policy.clock(),
             emit=emit,
         )
