@@ -219,8 +219,10 @@ def resume(
     if run_id is not None:
         raise typer.Exit(_resume(run_id, pool, budget, json=json, quiet=quiet))
     codes: list[ExitCode] = []
-    for item in run_with_store(pool.config, _abandoned_ids, pool.pool):
-        codes.append(_try_resume(item, pool, budget, json=json, quiet=quiet))
+    for item in run_with_store(
+        pool.config, lambda store: store.list_abandoned(MAX_RESUMED), pool.pool
+    ):
+        codes.append(_try_resume(item.id, pool, budget, json=json, quiet=quiet))
         if codes[-1] is ExitCode.INTERRUPTED:
             break
     if not codes:
@@ -265,11 +267,6 @@ def _resume(
         json=json,
         quiet=quiet,
     )
-
-
-async def _abandoned_ids(store: RunStore) -> list[str]:
-    """List the runs whose process ended before they did."""
-    return [item.id for item in await store.list_abandoned(MAX_RESUMED)]
 
 
 def _check_settings(run: Run, pool: PoolOptions) -> None:

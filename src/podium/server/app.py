@@ -282,7 +282,8 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http_exception(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 404 and _wants_html(request):
+        wants_html = "text/html" in request.headers.get("accept", "")
+        if error.status_code == 404 and wants_html and request.method in ("GET", "HEAD"):
             return pages.not_found_page(request)
         if request.headers.get("upgrade", "").lower() == "websocket":
             # Codex falls back to HTTP at once on 426, and only after six tries on others
@@ -314,7 +315,3 @@ def _suggest_address(path: str, base_url: str) -> str:
         f"with an OpenAI-compatible API also {', '.join(forward.PATHS)}; GET /docs lists all "
         f"endpoints"
     )
-
-
-def _wants_html(request: Request) -> bool:
-    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")

@@ -237,16 +237,12 @@ def find_failure(run: Run) -> ApiError | None:
         return ApiError("out_of_budget", run.error or "the budget of this run is spent")
     if run.too_long:
         return prompt_too_long(run.error or "no worker has a context window that long")
-    if _is_broken_off(run) or (run.answer is None and run.status != "waiting"):
-        return upstream_error(run.error or "no worker answered", run.error_status, run.retry_after)
-    return None
-
-
-def _is_broken_off(run: Run) -> bool:
-    """True if a worker failed in the middle of the answer."""
-    return run.status == "partial" and any(
+    is_broken_off = run.status == "partial" and any(
         step.status == "failed" and step.reply for step in run.rounds[-1].steps
     )
+    if is_broken_off or (run.answer is None and run.status != "waiting"):
+        return upstream_error(run.error or "no worker answered", run.error_status, run.retry_after)
+    return None
 
 
 PREVIOUS: Final = "previous_response_id"

@@ -337,12 +337,6 @@ def _tool(fields: Fields, namespace: str, parameters: Any) -> Tool:
         if fields.optional(name, flag):
             at = fields.at(name)
             raise invalid(at, f"{at}: true is not supported; leave it out")
-    if callers := fields.optional("allowed_callers", array(text, most=8)):
-        _check_callers(callers, fields.at("allowed_callers"))
+    fields.optional("allowed_callers", array(choice(("direct",)), most=8))
     name = fields.required("name", bounded_text(1, 128))
     return make_tool(flat_name(namespace, name), description, parameters, fields.path)
-
-
-def _check_callers(callers: tuple[str, ...], path: str) -> None:
-    for index, caller in enumerate(callers):
-        choice(("direct",))(caller, join_path(path, index))

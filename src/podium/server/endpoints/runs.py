@@ -153,7 +153,8 @@ async def withdraw_feedback(run_id: str, service: ServiceDep, principal: Princip
 @router.delete("/{run_id}", status_code=204)
 async def delete(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
     """Delete a run with everything that it holds."""
-    await _delete_run(run_id, service, principal)
+    principal.require("runs:delete")
+    await service.repository.delete(run_id, principal)
     return Response(status_code=204)
 
 
@@ -168,11 +169,6 @@ async def _audit_for_other_key(
     """Audit what an administrator does to the feedback on another key's run."""
     if run.owner != principal.key_id:
         await service.audit.record(act, principal, run.id, {"owner": run.owner})
-
-
-async def _delete_run(run_id: str, service: Service, principal: Principal) -> None:
-    principal.require("runs:delete")
-    await service.repository.delete(run_id, principal)
 
 
 async def _stream_events(

@@ -418,7 +418,11 @@ class SqlRunStore(RunStore):
     async def _write_updates(self, updates: Sequence[_Update]) -> None:
         begun = [content for _, content in updates if isinstance(content, Run)]
         running = {run_id for run_id, content in updates if not isinstance(content, Run)}
-        progress = {run_id for run_id, content in updates if _is_progress(content)}
+        progress = {  # done steps, which a resumed run need not repeat
+            run_id
+            for run_id, content in updates
+            if isinstance(content, StepRecord) and content.status == "done"
+        }
         async with self._transaction() as connection:
             await self._claims.touch(connection, running, progress)
             await self._claims.begin(connection, begun)
@@ -544,11 +548,6 @@ class SqlRunStore(RunStore):
         self.database.is_closed = True  # no more transactions begin
         await self._batcher.close()
         await self.database.close()
-
-
-def _is_progress(content: Content) -> bool:
-    """True if a step is done, so that a resumed run need not repeat it."""
-    return isinstance(content, StepRecord) and content.status == "done"
 
 
 async def _workers_of(
