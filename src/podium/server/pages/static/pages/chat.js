@@ -18,6 +18,7 @@ const SAVE_AFTER_MILLISECONDS = 250;
 const LONGEST_TITLE = 80;
 const LONGEST_DRAFT = 100_000;
 const NEAR_END = 160;
+const ENDING_MILLISECONDS = 1000;
 const LOCAL = 'llamacpp';
 const NEW = 'New chat';
 
@@ -78,6 +79,7 @@ class Chat {
   #path = [];
   /** @type {Set<AbortController>} What is going on. */
   #busy = new Set();
+  #endedAt = -Infinity;
   #isAtEnd = true;
   #heading = h('h1', {}, NEW);
   #ways = h('div', { class: 'buttons chat-ways' });
@@ -123,11 +125,18 @@ class Chat {
         this.#composer.element,
       ),
     );
-    const sized = new ResizeObserver(() => this.#isAtEnd && this.#busy.size && this.#scrollToEnd());
+    const sized = new ResizeObserver(() => {
+      // What ends an answer, its figures and buttons, is drawn when it is no longer busy.
+      const isEnding = performance.now() - this.#endedAt < ENDING_MILLISECONDS;
+      if (this.#isAtEnd && (this.#busy.size || isEnding)) this.#scrollToEnd();
+    });
     sized.observe(this.#list);
+    let before = 0;
     const place = () => {
-      const { scrollHeight } = document.documentElement;
-      this.#isAtEnd = scrollHeight - innerHeight - scrollY < NEAR_END;
+      const isNear = document.documentElement.scrollHeight - innerHeight - scrollY < NEAR_END;
+      // What grows below the window leaves the end, too; only the reader scrolls up.
+      if (isNear || scrollY < before) this.#isAtEnd = isNear;
+      before = scrollY;
     };
     addEventListener('scroll', place, { signal, passive: true });
     signal.addEventListener('abort', () => {
@@ -261,7 +270,9 @@ class Chat {
         if (isBusy) this.#busy.add(letGo);
         else this.#busy.delete(letGo);
         this.#composer.isBusy = this.#busy.size > 0;
-        if (!isBusy) this.#save();
+        if (isBusy) return;
+        this.#save();
+        this.#endedAt = performance.now();
       },
       onEdit: (which) => this.#edit(which),
       onBranch: (which, step) => this.#branch(which, step),
