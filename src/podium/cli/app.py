@@ -56,7 +56,7 @@ COMMANDS: Final = {
         "podium.cli.serve:app", "Serve the pool as one model over the OpenAI and Anthropic APIs."
     ),
     "mcp": Command("podium.cli.mcp:app", "Offer ask and plan to an MCP client."),
-    "runs": Command("podium.cli.runs:app", "List, show, export, grade and resume runs."),
+    "runs": Command("podium.cli.runs:app", "List, show, export, compare, grade and resume runs."),
     "keys": Command("podium.cli.keys:app", "Create, list and revoke API keys; show their usage."),
     "audit": Command("podium.cli.audit:app", "List and verify the audit log."),
     "pool": Command("podium.cli.pool:app", "List the workers, and check that each one answers."),

@@ -323,7 +323,7 @@ class McpTools:
         return CallToolResult.model_validate(result)
 
     async def _without(self, excluded: object) -> RunOptions:
-        """Return the defaults options without the workers and providers that a call excludes.
+        """Return the default options without the workers and providers that a call excludes.
 
         The client's pool may be another one, so names that this pool does not have are ignored.
         """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:  # `podium --version` must not import them
     from podium.core.request import Price, Usage
     from podium.core.run import GuardrailCheck, Round, Run, StepRecord
-    from podium.core.workflow import Access
+    from podium.core.workflow import Access, Step
     from podium.store import Feedback
 
 CALLED_AS: Final = "PODIUM_CALLED_AS"
@@ -250,6 +250,11 @@ def describe_plan(run: Run, round_: Round) -> str:
     return f"{which} by {conductor}: {steps}, {round_.workflow.shape}"
 
 
+def describe_step(index: int, step: Step) -> str:
+    when = "" if step.condition is None else f", if {step.condition}"
+    return f"{index} {step.worker}: {step.subtask} ({describe_access(step.access)}{when})"
+
+
 def plan_lines(run: Run, round_: Round) -> Iterator[str]:
     """Yield the lines of a round's plan, with the router's decision and notes."""
     yield to_one_line(describe_plan(run, round_))
@@ -261,9 +266,7 @@ def plan_lines(run: Run, round_: Round) -> Iterator[str]:
 def step_lines(round_: Round) -> Iterator[str]:
     """Yield a line for each planned step, and the router's decision."""
     for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
-        when = "" if step.condition is None else f", if {step.condition}"
-        read = describe_access(step.access)
-        yield f"  {to_one_line(f'{index} {step.worker}: {step.subtask} ({read}{when})')}"
+        yield f"  {to_one_line(describe_step(index, step))}"
     if round_.routed is not None:
         yield f"  {to_one_line(round_.routed.sentence)}"
 
