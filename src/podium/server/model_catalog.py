@@ -73,10 +73,10 @@ class ModelCatalog:
         self._workers = {
             worker.profile.name: worker for worker in assembly.workers if worker.profile.is_model
         }
-        self.can_sample = all(
+        self.can_sample = any(
             "sampling" in worker.profile.capabilities for worker in self._workers.values()
         )
-        """True if every worker accepts temperature, top_p or seed; reasoning models do not."""
+        """True if a worker accepts temperature, top_p or seed; reasoning models do not."""
         self.pins = {
             name: f"{name}{PIN}{tier_fingerprint(tier, assembly, options, configured)}"
             for name, tier in TIERS.items()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from podium.config import ServerSettings
 from podium.core.pool import WorkerProfile
-from podium.core.request import FREE, Price
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.responses import RESPONSES
@@ -97,21 +95,6 @@ async def test_sampling_is_ignored_where_no_worker_of_the_pool_accepts_it(
     for refused in (await ask("solo"), await ask("podium", strict=True)):
         assert refused.status_code == 400
         assert "accept temperature, top_p or seed" in refused.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("strict", [False, True])
-async def test_a_temperature_does_not_choose_the_worker_of_a_tier(strict: bool) -> None:
-    takes_none = WorkerProfile(name="cheap", provider="scripted", price=FREE)
-    takes_one = replace(takes_none, name="dear", price=Price(input=9, output=9))
-    takes_one = replace(takes_one, capabilities=frozenset({"sampling"}))
-    workers = [ScriptedWorker(takes_none, "Cheap."), ScriptedWorker(takes_one, "Dear.")]
-    settings = ServerSettings(strict=strict)
-    body = {"model": "podium-mini", "messages": [{"role": "user", "content": "Why?"}]}
-    async with serving(application(workers, dialects=DIALECTS, settings=settings)) as served:
-        path = "/v1/chat/completions"
-        answered = await served.client.post(path, json=body | {"temperature": 0.1})
-    assert ("Dear." if strict else "Cheap.") in answered.text
-    assert answered.headers.get(HEADER) == (None if strict else "temperature")
 
 
 async def test_a_hostile_key_adds_no_header() -> None:

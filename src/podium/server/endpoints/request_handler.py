@@ -209,10 +209,7 @@ class RequestHandler:
             service.traces.record_cost(target, cost)
 
     def _without_sampling(self, request: ApiRequest, unknown: list[UnknownKey]) -> ApiRequest:
-        """Ignore what many clients send by default: it must not choose the worker of a tier.
-
-        A strict server leaves the choice, or the refusal, to the run.
-        """
+        """Ignore what many clients send by default and no worker accepts, unless that is strict."""
         options = request.response_options
         if self.service.settings.strict or "sampling" not in answer_capabilities(options):
             return request
