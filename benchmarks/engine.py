@@ -155,7 +155,7 @@ def engine(*, watched: bool) -> Chain:
             created_at="2026-01-02T00:00:00+00:00",
         )
         context = RunContext(
-            conductor=conductor,
+            nested_conductor=conductor,
             workers=workers,
             call_policy=call_policy,
             ledger=Ledger(DEFAULT_BUDGET),

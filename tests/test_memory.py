@@ -128,7 +128,7 @@ def sorts_of(run: Run | None) -> Iterator[str]:
 
 async def many_runs(runs: int, kept_one_in: int) -> dict[str, Any]:
     """What the process holds after the first runs and after all, and what sorts they were."""
-    at_once = RetryPolicy(first_wait=0.0)
+    at_once = RetryPolicy(initial_wait_seconds=0.0)
     conductor = FixedConductor(WORKFLOW)
     sorts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory:

@@ -123,10 +123,10 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: ask([scripted()], options={"history": [{"role": "user"}]}), "give podium.user("),
     (lambda: ask([scripted()], options={"history": (TEXT_AS_PARTS,)}), "podium.user("),
     (lambda: ask([scripted()], RulesConductor), "inherit from Conductor, or give a name"),
-    (lambda: ask([scripted()], settings="podium.toml"), "drop workers or settings"),
+    (lambda: ask([scripted()], settings="podium.toml"), "workers and settings exclude each other"),
     (lambda: Workflow(()), "the workflow has no steps"),
     (run_unknown_worker, "'two'"),
-    (ask_closed, "this Podium is closed; make another one"),
+    (ask_closed, "this Podium is closed; create a new one"),
 ]
 """A call, and what its error says."""
 

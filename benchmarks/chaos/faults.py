@@ -62,7 +62,7 @@ IN_FLIGHT: Final = 64
 LONGEST_RUN_SECONDS: Final = 60.0
 """A run that takes longer is stuck: it takes milliseconds otherwise."""
 
-RETRY: Final = RetryPolicy(first_wait=0.005, longest_wait=0.1)
+RETRY: Final = RetryPolicy(initial_wait_seconds=0.005, max_wait_seconds=0.1)
 """Short waits, as these faults pass at once; the number of tries is the default."""
 
 SHARE_ALONE: Final = 0.1

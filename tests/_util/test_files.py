@@ -34,9 +34,7 @@ def test_a_directory_takes_the_place_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [OSError("no room"), KeyboardInterrupt()])
-def test_what_was_there_stays_when_the_new_one_cannot_be_written(
-    tmp_path: Path, fault: BaseException
-) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, fault: BaseException) -> None:
     target = tmp_path / "new"
     target.mkdir()
     (target / "old").write_text("", "utf-8")

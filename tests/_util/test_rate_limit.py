@@ -34,14 +34,14 @@ def test_more_than_a_bucket_can_hold_passes_when_it_is_full_and_leaves_a_debt() 
     assert bucket.wait(1, now=0.0) == pytest.approx(541.0)
 
 
-def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
+def test_a_clock_that_is_set_back_frees_no_tokens() -> None:
     bucket = TokenBucket(60, now=100.0)
     bucket.take(60)
     assert bucket.wait(1, now=0.0) == pytest.approx(1.0)
     assert bucket.wait(1, now=1.0) == pytest.approx(0.0)
 
 
-def test_requests_and_tokens_are_both_held_to() -> None:
+def test_requests_and_tokens_are_both_limited() -> None:
     rates = RateLimiter(requests_per_minute=2, tokens_per_minute=1000, now=0.0)
     rates.take(900)
     assert rates.wait(100, now=0.0) == 0.0

@@ -51,10 +51,10 @@ async def test_contestants_take_turns_and_none_always_comes_last(diary: list[str
 async def test_a_block_runs_one_untimed_chain_and_then_the_given_number() -> None:
     carried_out = 0
 
-    async def carry_out() -> None:
+    async def execute() -> None:
         nonlocal carried_out
         carried_out += 1
 
-    microseconds = await time_block(carry_out, 4)
+    microseconds = await time_block(execute, 4)
     assert carried_out == 5
     assert 0 < microseconds < 1e6

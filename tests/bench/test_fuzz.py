@@ -119,7 +119,7 @@ def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:
     assert {item.get("type", "message") for item in sent} == set(read)
 
 
-def test_a_memory_makes_no_difference_to_what_a_worker_is_sent() -> None:
+def test_resumed_histories_send_workers_the_same_requests() -> None:
     row = fuzz_histories(300, seed=1)
     assert row.findings == ()
     assert row.inputs >= 300

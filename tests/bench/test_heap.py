@@ -17,7 +17,7 @@ def thawed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thawed")
-def test_the_heap_is_thawed_even_when_what_is_measured_fails() -> None:
+def test_the_heap_is_unfrozen_after_a_failed_measurement() -> None:
     def fails() -> None:
         with settled_heap():
             assert gc.get_freeze_count() > 0

@@ -110,6 +110,6 @@ def test_the_figures_are_made_of_what_is_printed_with_them(document: Any) -> Non
     assert document["portkey_rps_ratio"] is None
 
 
-def test_a_relay_that_understands_nothing_costs_less_than_podium(document: Any) -> None:
+def test_a_plain_relay_costs_less_than_podium(document: Any) -> None:
     costs = document["cpu_ms"]
     assert 0 < costs["litellm"] < min(costs["podium"], costs["one_step"])

@@ -77,7 +77,7 @@ def test_without_the_proxy_its_ratio_is_null_and_the_table_says_why() -> None:
     assert re.search(r"litellm_rps_ratio \W+ not measured", shown(figures(peer=False)))
 
 
-def test_each_bar_stands_beside_its_figure_and_says_whether_it_is_met() -> None:
+def test_each_requirement_is_shown_with_its_figure_and_verdict() -> None:
     table = shown(figures())
     for bar in (">= 15", "<= 1.1", "<= 2.5", "<= 5", "< 2"):
         assert f"{bar}  met" in table

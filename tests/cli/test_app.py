@@ -86,7 +86,7 @@ def test_every_command_can_be_asked_for_help(podium: Podium, name: str) -> None:
         assert COMMANDS[name].help in " ".join(ended.out.split()), "the list says something else"
 
 
-def test_a_command_that_is_not_there_is_answered_with_the_nearest(podium: Podium) -> None:
+def test_an_unknown_command_names_the_nearest(podium: Podium) -> None:
     ended = podium("aks", "q?")
     assert ended.code == 2
     assert "unknown command 'aks'; did you mean 'ask'?" in ended.complaint

@@ -126,7 +126,7 @@ def test_a_dash_reads_the_question_from_standard_input(
 @pytest.mark.parametrize(
     ("question", "reason"), [("  ", "the question is empty"), ("\udcff", "is not UTF-8 text")]
 )
-def test_a_question_that_is_none_is_refused(
+def test_an_invalid_question_is_refused(
     podium: Podium, make_pool: MakePool, question: str, reason: str
 ) -> None:
     ended = podium("ask", "--pool", make_pool(), question)
@@ -134,7 +134,7 @@ def test_a_question_that_is_none_is_refused(
     assert reason in ended.complaint
 
 
-def test_what_models_write_cannot_command_the_terminal(podium: Podium, make_pool: MakePool) -> None:
+def test_replies_cannot_control_the_terminal(podium: Podium, make_pool: MakePool) -> None:
     pool = make_pool({"evil": "\x1b]0;owned\x07\x1b[2Jall is [red]well[/red]\u202e\x9b"})
     plain = podium("ask", "--pool", pool, "--conductor", "router", "\x1b[31mred?")
     assert "\x1b" not in plain.out
@@ -240,7 +240,7 @@ def test_a_partial_answer_is_an_answer_with_a_warning(podium: Podium) -> None:
     ended = podium("ask", "--quiet", "--pool", SCRIPTED_POOL, "--budget-calls", "1", COMPARE)
     assert ended.code == 0
     assert ended.out.startswith("The technical view")
-    assert ended.complaint.startswith("this is the best answer so far, not the planned one: ")
+    assert ended.complaint.startswith("partial answer, the best before the run failed: ")
     assert ended.complaint.endswith(" --budget-calls N")
 
 
@@ -266,7 +266,7 @@ def test_a_worker_that_is_asked_again_is_complained_of_once(
     vendor.status = 503
     pool = vendor.pool("one", "two", directory=tmp_path)
     text = pool.read_text("utf-8").replace('name = "one"\n', 'name = "one"\nfallback = "two"\n')
-    pool.write_text(f"{text}[retry]\nattempts = 3\nfirst_wait = 0.001\n", "utf-8")
+    pool.write_text(f"{text}[retry]\nattempts = 3\ninitial_wait_seconds = 0.001\n", "utf-8")
     ended = podium("ask", "--pool", pool, "--conductor", "router", "q?")
     again = [
         line for line in ended.out.splitlines() if " falls back to " in line or " retries " in line
@@ -307,7 +307,7 @@ def test_a_step_that_failed_is_mentioned_even_when_there_is_an_answer(
     ended = podium("ask", "--pool", pool, "--conductor", "rules", "Compare a and b")
     assert ended.code == 0
     assert "step 1 absent: failed: " in ended.out
-    assert ended.complaint.startswith("answered, but not all went as planned: step 1 (absent)")
+    assert ended.complaint.startswith("answered, with an error: step 1 (absent)")
 
 
 @pytest.mark.parametrize(

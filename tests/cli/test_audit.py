@@ -77,7 +77,7 @@ def test_a_log_that_was_tampered_with_is_found_out(podium: Podium, home: Path) -
     assert changed.complaint == "the log was tampered with: entry 1 was changed"
 
 
-def test_the_digest_that_was_noted_may_be_cut_short_and_in_capitals(podium: Podium) -> None:
+def test_a_noted_digest_may_be_shortened_and_in_capitals(podium: Podium) -> None:
     before = podium("audit", "verify", "--json").json["head"]
     podium("keys", "create", "Ada")
     verified = podium("audit", "verify")
@@ -93,7 +93,7 @@ def test_the_digest_that_was_noted_may_be_cut_short_and_in_capitals(podium: Podi
 
 
 @pytest.mark.parametrize("noted", ["", "5f2c9a1", "5f2c9a1…", "x" * 64, "0" * 65])
-def test_what_is_no_digest_is_refused(podium: Podium, noted: str) -> None:
+def test_an_invalid_digest_is_refused(podium: Podium, noted: str) -> None:
     ended = podium("audit", "verify", "--head", noted)
     assert ended.code == 2
     assert "is not a digest; give the 64 digits" in ended.complaint
@@ -116,7 +116,7 @@ def test_a_beginning_that_two_digests_have_is_refused(
     assert "the digests of 2 entries start with 5f2c9a1b; give more digits" in ended.complaint
 
 
-def test_a_moment_that_is_none_is_refused(podium: Podium) -> None:
+def test_an_invalid_time_is_refused(podium: Podium) -> None:
     ended = podium("audit", "list", "--since", "yesterday")
     assert ended.code == 2
     assert "is not a time" in ended.complaint

@@ -117,7 +117,7 @@ def test_a_missing_key_is_a_problem_with_its_remedy(
         ('provider = "llamacpp"\nmodel = "file:absent.gguf"', "absent.gguf"),
     ],
 )
-def test_what_stops_a_question_is_a_problem_to_the_doctor(
+def test_the_doctor_reports_what_prevents_a_question(
     podium: Podium, make_pool: MakePool, worker: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
@@ -131,14 +131,14 @@ def test_what_stops_a_question_is_a_problem_to_the_doctor(
     assert "nothing is missing" not in ended.out
 
 
-def test_a_workflow_that_is_not_there_is_a_problem(podium: Podium, make_pool: MakePool) -> None:
+def test_a_missing_workflow_is_a_problem(podium: Podium, make_pool: MakePool) -> None:
     pool = make_pool(head='[conductor]\nkind = "fixed"\nworkflow = "absent.json"\n')
     ended = podium("doctor", "--pool", pool)
     assert ended.code == 2
     assert "absent.json: there is no such file" in ended.complaint
 
 
-def test_a_conductor_as_a_worker_lacks_nothing(podium: Podium, make_pool: MakePool) -> None:
+def test_nothing_is_missing_for_a_conductor_worker(podium: Podium, make_pool: MakePool) -> None:
     pool = make_pool(tail='[[worker]]\nname = "deeper"\nprovider = "podium"\n')
     ended = podium("doctor", "--pool", pool)
     assert (ended.code, ended.err) == (0, "")

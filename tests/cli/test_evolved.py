@@ -14,7 +14,7 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium.cli import models as fetching
 from podium.cli.options import PoolOptions, check_can_resume, load_settings
-from podium.conductors.evolved_turns import Description, read_description
+from podium.conductors.evolved_turns import CoordinatorDescription, read_description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 from podium.core.run import Run
@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return state
 
     state = asyncio.run(read())
-    described = Description(
+    described = CoordinatorDescription(
         workers=("ann", "bob"), base=base, width=48, matrices=(MATRIX,), ranks=(48,), turns=1
     )
     head = np.zeros((described.rows, 48), np.float32)
@@ -63,7 +63,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "coordinator"
 
 
-def test_a_question_goes_to_whom_the_coordinator_prefers(
+def test_a_question_goes_to_the_worker_that_the_coordinator_prefers(
     podium: Podium, make_pool: MakePool, trained: Path
 ) -> None:
     pool = make_pool(REPLIES, head=f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n')
@@ -94,7 +94,9 @@ def test_what_cannot_be_led_is_refused(podium: Podium, make_pool: MakePool, trai
     assert ended.code == 2
     assert "added: cid; removed: bob" in ended.complaint
     assert "name it in the configuration's [conductor] instead" in ended.complaint
-    advised = f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\npool_changed = "narrow"\n'
+    advised = (
+        f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\non_pool_change = "narrow"\n'
+    )
     pool = make_pool({"ann": "41", "cid": "42"}, head=advised)
     assert podium("ask", "--pool", pool, "-q", QUESTION).out.strip() == "41"
     ended = podium("ask", "--conductor", "evolved", "--pool", make_pool(REPLIES), QUESTION)
@@ -112,19 +114,19 @@ def test_a_run_continues_only_by_the_coordinator_that_led_it(
     resume = ("runs", "resume", "last", "--budget-calls", "2", "--json")
     refused = podium(*resume, "--pool", pool)
     assert refused.code == 2
-    assert "was led by evolved(" in refused.complaint
-    assert "and here rules leads; configure in [conductor]" in refused.complaint
+    assert "was planned by evolved(" in refused.complaint
+    assert "and the conductor here is rules; configure that one in [conductor]" in refused.complaint
     Coordinator.blank(read_description(trained)).save(tmp_path / "other")
     head = '[conductor]\nkind = "evolved"\ncoordinator = "{}"\n'
     other = podium(*resume, "--pool", make_pool(REPLIES, head=head.format(tmp_path / "other")))
     assert other.code == 2
-    assert "and here evolved(" in other.complaint
+    assert "and the conductor here is evolved(" in other.complaint
     configured = podium(*resume, "--pool", make_pool(REPLIES, head=head.format(trained)))
     assert (configured.code, configured.json["answer"]) == (0, "42")
 
 
 @pytest.mark.parametrize(("led", "refused"), [("model(gone)", True), ("fixed", False)])
-def test_a_coordinator_does_not_go_on_with_what_it_did_not_lead(
+def test_a_coordinator_does_not_resume_the_runs_of_others(
     make_pool: MakePool, trained: Path, led: str, refused: bool
 ) -> None:
     head = f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n'
@@ -137,7 +139,7 @@ def test_a_coordinator_does_not_go_on_with_what_it_did_not_lead(
         conductor=led,
         created_at="2026-11-15T00:00:00.000+00:00",
     )
-    with pytest.raises(ConfigError, match="led by model.gone.") if refused else nullcontext():
+    with pytest.raises(ConfigError, match="planned by model.gone.") if refused else nullcontext():
         check_can_resume(run, settings)
 
 
@@ -177,7 +179,9 @@ async def test_the_weights_of_the_model_that_reads_are_fetched_before(
         fetched.append((model, offline))
 
     monkeypatch.setattr(fetching, "fetch", fetch)
-    described = Description(workers=("ann", "bob"), base="smollm2-135m-instruct", width=4)
+    described = CoordinatorDescription(
+        workers=("ann", "bob"), base="smollm2-135m-instruct", width=4
+    )
     Coordinator.blank(described).save(tmp_path / "blank")
     pool = make_pool(REPLIES, head='[conductor]\nkind = "evolved"\ncoordinator = "blank"\n')
     settings = load(pool)

@@ -20,7 +20,7 @@ def asked(podium: Podium, make_pool: MakePool) -> str:
     return run
 
 
-def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: str) -> None:
+def test_a_person_gives_feedback_and_withdraws_it(podium: Podium, asked: str) -> None:
     assert podium("runs", "feedback", "last").out == f"run {asked} has no feedback\n"
     given = podium("runs", "feedback", "last", "0.5", "--comment", "Too short.")
     assert given.out == f"{asked}: 0.5: Too short.\n"

@@ -161,7 +161,7 @@ def test_ctrl_c_before_there_is_a_run_is_one_line_without_a_hint(
     assert (ended.code, ended.out, ended.complaint) == (130, "", "interrupted")
 
 
-def test_ctrl_c_in_an_evaluation_says_how_to_go_on_and_it_does(
+def test_ctrl_c_in_an_evaluation_names_the_command_that_continues_it(
     start: Start, vendor: Vendor, tmp_path: Path
 ) -> None:
     tasks = tmp_path / "tasks.jsonl"

@@ -174,7 +174,7 @@ def test_the_last_administrator_is_revoked_only_on_purpose(podium: Podium) -> No
 
 
 @pytest.mark.parametrize("named", ["Eve", "", "key_zzz"])
-def test_a_key_that_is_not_there_cannot_be_revoked(podium: Podium, named: str) -> None:
+def test_an_unknown_key_cannot_be_revoked(podium: Podium, named: str) -> None:
     podium("keys", "create", "Ada")
     ended = podium("keys", "revoke", named)
     assert ended.code == 2
@@ -218,7 +218,12 @@ def test_usage_is_reported_by_key_day_and_model_with_its_cost(podium: Podium) ->
         cost_usd=0.25,
     )
     unknown = KeyUsage(
-        key_id=bob, day="2026-01-03", model="gpt", requests=1, unknown_tokens=1, unknown_cost=1
+        key_id=bob,
+        day="2026-01-03",
+        model="gpt",
+        requests=1,
+        unknown_usage_count=1,
+        unknown_cost_count=1,
     )
     record(known, unknown)
     first, second = podium("keys", "usage").out.splitlines()

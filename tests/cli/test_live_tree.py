@@ -60,7 +60,7 @@ async def events() -> list[Event]:
         ScriptedWorker("a", ["one", Unavailable(f"busy {EVIL}"), "two", EVIL]),
         ConductorWorker(),
     ]
-    retry = RetryPolicy(first_wait=0.001)
+    retry = RetryPolicy(initial_wait_seconds=0.001)
     async with AsyncPodium(crew, TwoLevels(), retry=retry) as podium:
         await podium.ask("q?", rounds=2, emit=seen.append, stream=True)
     return seen
@@ -89,7 +89,7 @@ class Canvas:
         return self.picture()
 
 
-def test_before_there_is_a_plan_the_conductor_is_seen_planning(events: list[Event]) -> None:
+def test_planning_is_shown_before_the_first_plan(events: list[Event]) -> None:
     canvas = Canvas()
     canvas.tree.show(events[0])
     canvas.now = 2.5

@@ -28,7 +28,7 @@ from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
 from podium.store import RunStore
 from podium.workers import ScriptedWorker
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.scripted_router import ScriptedRouter
 
 POOL = """
@@ -167,7 +167,7 @@ async def test_an_answer_has_the_run_behind_it() -> None:
     assert not result["isError"]
 
 
-async def test_a_plan_is_reported_in_words_and_as_json_and_nothing_is_carried_out() -> None:
+async def test_a_plan_is_reported_in_words_and_as_json_and_nothing_is_executed() -> None:
     podium = scripted()
     async with talking(podium) as talk:
         result = await talk.use("plan", question="Why?")
@@ -263,7 +263,7 @@ async def test_wrong_arguments_are_an_error_that_the_model_can_read(
 
 
 async def test_a_run_that_fails_is_an_error_with_the_reason() -> None:
-    failing = Actor("a", lambda _: RuntimeError("broken"))
+    failing = FakeWorker("a", lambda _: RuntimeError("broken"))
     podium = AsyncPodium([failing], FixedConductor(Workflow((Step("a", "do it"),))))
     async with talking(podium) as talk:
         result = await talk.use("ask", question="Why?")
@@ -272,40 +272,40 @@ async def test_a_run_that_fails_is_an_error_with_the_reason() -> None:
     assert result["structuredContent"]["answer"] is None
 
 
-def hanging() -> tuple[AsyncPodium, Actor]:
-    actor = Actor("a")
-    actor.gate = asyncio.Event()
-    return AsyncPodium([actor], FixedConductor(Workflow((Step("a", "do it"),)))), actor
+def hanging() -> tuple[AsyncPodium, FakeWorker]:
+    fake = FakeWorker("a")
+    fake.gate = asyncio.Event()
+    return AsyncPodium([fake], FixedConductor(Workflow((Step("a", "do it"),)))), fake
 
 
-async def until_asked(actor: Actor, times: int = 1) -> None:
+async def until_asked(fake: FakeWorker, times: int = 1) -> None:
     async with asyncio.timeout(20):
-        while actor.in_flight < times:
+        while fake.in_flight < times:
             await asyncio.sleep(0)
 
 
-async def until_let_go(actor: Actor) -> None:
+async def until_let_go(fake: FakeWorker) -> None:
     async with asyncio.timeout(20):
-        while actor.in_flight:
+        while fake.in_flight:
             await asyncio.sleep(0)
 
 
 async def test_a_cancelled_request_stops_its_run() -> None:
-    podium, actor = hanging()
+    podium, fake = hanging()
     async with talking(podium) as talk:
         call = asyncio.create_task(talk.use("ask", question="Why?"))
-        await until_asked(actor)
+        await until_asked(fake)
         call.cancel()
-        await until_let_go(actor)
+        await until_let_go(fake)
         assert call.cancelled() or await asyncio.gather(call, return_exceptions=True)
 
 
 async def test_a_client_that_goes_away_stops_its_runs() -> None:
-    podium, actor = hanging()
+    podium, fake = hanging()
     async with talking(podium) as talk:
         call = asyncio.create_task(talk.use("ask", question="Why?"))
-        await until_asked(actor)
-    await until_let_go(actor)
+        await until_asked(fake)
+    await until_let_go(fake)
     await asyncio.gather(call, return_exceptions=True)
 
 
@@ -313,12 +313,12 @@ async def test_requests_are_answered_at_the_same_time_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_module, "MAX_AT_ONCE", 2)
-    podium, actor = hanging()
+    podium, fake = hanging()
     async with talking(podium) as talk:
         calls = [asyncio.create_task(talk.use("ask", question="Why?")) for _ in range(2)]
-        await until_asked(actor, 2)
+        await until_asked(fake, 2)
         with pytest.raises(MCPError, match="2 calls are running; retry later"):
             await talk.use("ask", question="Why?")
-        assert actor.gate is not None
-        actor.gate.set()
+        assert fake.gate is not None
+        fake.gate.set()
         assert [result["isError"] for result in await asyncio.gather(*calls)] == [False, False]

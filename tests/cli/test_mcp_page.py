@@ -31,7 +31,7 @@ def test_it_names_every_revision_that_is_spoken() -> None:
     assert re.findall(r"\d{4}-\d\d-\d\d", PAGE) == list(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
 
 
-def test_it_names_every_tool_with_all_its_arguments() -> None:
+def test_every_tool_is_named_with_all_its_arguments() -> None:
     for tool in TOOLS:
         (row,) = re.findall(rf"^\| `{tool['name']}` \|.*$", PAGE, re.MULTILINE)
         for argument in tool["inputSchema"]["properties"]:

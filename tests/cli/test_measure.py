@@ -113,7 +113,7 @@ def test_a_worker_of_the_pool_is_the_judge_where_a_task_has_one_decide(
     assert "the judge 'bne' is no worker of this pool; did you mean 'ben'?" in ended.complaint
 
 
-def test_a_file_says_all_of_it_and_the_command_line_has_the_last_word(
+def test_command_line_options_override_the_file(
     podium: Podium, make_pool: MakePool, tmp_path: Path
 ) -> None:
     make_pool({"ann": "42", "ben": "41"}, head=RULES)

@@ -112,7 +112,7 @@ def test_the_check_of_the_pool_as_json_names_the_router_of_each_worker_that_it_m
     named = planned.json["routed"]["router"]
     assert routers() == [named, named]
     stranger = POOL.replace('"dear"', '"costly"').replace(
-        "[mini]", '[mini]\npool_changed = "narrow"'
+        "[mini]", '[mini]\non_pool_change = "narrow"'
     )
     pool.write_text(stranger, "utf-8")
     assert routers() == [named, None]
@@ -121,7 +121,7 @@ def test_the_check_of_the_pool_as_json_names_the_router_of_each_worker_that_it_m
     assert routers() == [None, None]
 
 
-def test_a_plan_as_json_has_the_decision_and_can_be_carried_out(
+def test_a_plan_as_json_has_the_decision_and_can_be_executed(
     podium: Podium, pool: Path, tmp_path: Path
 ) -> None:
     planned = podium(
@@ -146,7 +146,9 @@ def test_the_doctor_and_the_check_of_the_pool_name_what_does_not_fit(
         assert ended.code == 2
         assert "dear is now called costly" in ended.complaint
     assert podium("ask", "--tier", "ultra", "--pool", pool, PLAY).code == 0, "ultra needs no router"
-    shared = POOL.replace('"dear"', '"costly"').replace("[mini]", '[mini]\npool_changed = "narrow"')
+    shared = POOL.replace('"dear"', '"costly"').replace(
+        "[mini]", '[mini]\non_pool_change = "narrow"'
+    )
     pool.write_text(shared, "utf-8")
     assert "note: mini.router:" in podium("doctor", "--pool", pool).out
     ended = podium("ask", "--pool", pool, "--tier", "mini", PLAY)

@@ -7,7 +7,7 @@ from cli.support import SCRIPTED_POOL, MakePool, Podium
 QUESTION = "Compare tea and coffee"
 
 
-def test_a_plan_is_printed_and_nothing_is_carried_out(podium: Podium) -> None:
+def test_a_plan_is_printed_and_nothing_is_executed(podium: Podium) -> None:
     ended = podium("plan", "--pool", SCRIPTED_POOL, QUESTION)
     assert ended.code == 0
     assert ended.out.splitlines()[0] == "3 steps, fan-out/join"

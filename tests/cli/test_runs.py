@@ -284,7 +284,7 @@ def test_without_an_id_every_run_is_resumed_that_was_cut_off_with_its_process(
     assert ended.complaint.startswith("no run was cut off")
 
 
-def test_a_run_that_cannot_go_on_keeps_no_other_from_it(
+def test_a_run_that_cannot_be_resumed_does_not_block_others(
     podium: Podium, vendor: Vendor, tmp_path: Path, home: Path
 ) -> None:
     for third in ("right", "gone", "right"):

@@ -44,7 +44,7 @@ def config(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_the_command_line_goes_before_the_file(served: list[ServerSettings], config: str) -> None:
+def test_the_command_line_overrides_the_file(served: list[ServerSettings], config: str) -> None:
     given = ["--host", "localhost", "--keys", "--workers", "3", "--log", "json"]
     assert main(["serve", "--config", config, *given]) == 0
     (server,) = served

@@ -66,7 +66,7 @@ def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: Mak
             "tasks": {"file": "t.jsonl", "lines": 1},
         },
         "left_out": {},
-        "without": {
+        "unused": {
             "outcomes": {},
             "tasks": {
                 "no short right answer to compare with": 1,

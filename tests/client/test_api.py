@@ -152,7 +152,7 @@ async def test_a_run_is_not_taken_up_twice_at_once() -> None:
     assert worker.calls == 2
 
 
-async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
+async def test_one_of_two_podiums_on_a_store_resumes_a_run(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, one_is_refused = looking(), asyncio.Event()
@@ -383,7 +383,7 @@ async def test_closing_stops_the_runs_that_are_going_on_and_keeps_them(store: Ru
     await asyncio.wait_for(held.asked.wait(), SOON)
     await podium.close()
     assert (await store.load("last")).status == "interrupted"
-    with pytest.raises(UsageError, match="was closed while the run was going on"):
+    with pytest.raises(UsageError, match="was closed during the run"):
         await asking
     assert asking.cancelling() == 0
 
@@ -405,7 +405,7 @@ async def test_a_stream_that_was_left_standing_does_not_outlive_podium(store: Ru
     await anext(stream)
     await podium.close()
     assert (await store.load("last")).status == "interrupted"
-    with pytest.raises(UsageError, match="was closed while the run was going on"):
+    with pytest.raises(UsageError, match="was closed during the run"):
         async for _ in stream:
             pass
 
@@ -424,7 +424,7 @@ async def test_a_closed_podium_refuses_everything_but_to_be_closed_again() -> No
         podium.open(),
         anext(stream),
     ):
-        with pytest.raises(UsageError, match="this Podium is closed; make another one"):
+        with pytest.raises(UsageError, match="this Podium is closed; create a new one"):
             await call
 
 

@@ -94,8 +94,14 @@ def test_a_conductor_is_chosen_by_its_name_over_own_workers(conductor: Any, name
         ({"workers": scripted(), "conductor": "fixed"}, r"use FixedConductor\(workflow\)"),
         ({"workers": scripted(), "conductor": "evolved"}, "use 'evolved:DIRECTORY'"),
         ({"workers": scripted(), "conductor": 7}, "conductor is a int; inherit from Conductor, or"),
-        ({"workers": scripted(), "settings": "podium.toml"}, "drop workers or settings"),
-        ({"workers": scripted(), "pool": "pool.toml"}, "drop workers or pool"),
+        (
+            {"workers": scripted(), "settings": "podium.toml"},
+            "workers and settings exclude",
+        ),
+        (
+            {"workers": scripted(), "pool": "pool.toml"},
+            "workers and a pool file exclude",
+        ),
         ({"workers": ["gpt-5"]}, "workers holds a str; give a list of workers"),
         ({"workers": "a.toml", "settings": "b.toml"}, "two configuration files are given"),
         ({"pool": Pool((WorkerProfile(name="a"),))}, "give workers as well, or a pool file"),
@@ -111,7 +117,7 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], pro
 
 def test_settings_and_a_pool_file_exclude_each_other(directory: Path) -> None:
     settings = podium.config.load(directory / "podium.toml")
-    with pytest.raises(UsageError, match="settings name a pool of their own"):
+    with pytest.raises(UsageError, match="pool and settings both name workers"):
         Podium(settings=settings, pool=directory / "pool.toml")
 
 

@@ -263,8 +263,8 @@ def test_a_pool_that_changed_since_training_is_refused_or_narrows_the_choice_wit
 ) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
         load_router(load(settings_file(routed, text)))
-    assert 'pool_changed = "narrow"' in str(refused.value)
-    narrowed = text.replace("[mini]", '[mini]\npool_changed = "narrow"')
+    assert 'on_pool_change = "narrow"' in str(refused.value)
+    narrowed = text.replace("[mini]", '[mini]\non_pool_change = "narrow"')
     mini = load_router(load(settings_file(routed, narrowed)))
     assert mini is not None
     assert problem in mini.warnings[0]
@@ -273,10 +273,10 @@ def test_a_pool_that_changed_since_training_is_refused_or_narrows_the_choice_wit
 
 def test_a_router_that_shares_no_worker_with_the_pool_is_always_refused(routed: Path) -> None:
     text = ROUTED.replace("cheap", "one").replace("dear", "two")
-    narrowed = text.replace("[mini]", '[mini]\npool_changed = "narrow"')
+    narrowed = text.replace("[mini]", '[mini]\non_pool_change = "narrow"')
     with pytest.raises(ConfigError, match="trained with another pool") as refused:
         load_router(load(settings_file(routed, narrowed)))
-    assert "pool_changed" not in str(refused.value).partition("trained with")[2]
+    assert "on_pool_change" not in str(refused.value).partition("trained with")[2]
 
 
 def test_workers_that_are_left_out_on_purpose_do_not_count_as_gone(routed: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_closed_podium_refuses_everything_but_to_be_closed_again(podium: Podiu
         lambda: podium.resume(run),
         lambda: podium.stream("why?"),
     ):
-        with pytest.raises(UsageError, match="this Podium is closed; make another one"):
+        with pytest.raises(UsageError, match="this Podium is closed; create a new one"):
             call()
 
 
@@ -143,7 +143,7 @@ def test_closing_ends_the_wait_of_another_thread_and_keeps_its_run(tmp_path: Pat
     asking = begin(lambda: podium.ask("why?"))
     assert held.asked.wait(PATIENCE)
     podium.close()
-    with pytest.raises(UsageError, match="this Podium was closed while the run was going on"):
+    with pytest.raises(UsageError, match="this Podium was closed during the run"):
         asking.result(PATIENCE)
     assert last_run(tmp_path / "runs.db").status == "interrupted"
 
@@ -156,7 +156,7 @@ def test_closing_ends_the_stream_of_another_thread(tmp_path: Path) -> None:
     closing = [begin(podium.close), begin(podium.close)]
     for closed in closing:
         closed.result(PATIENCE)
-    with pytest.raises(UsageError, match="this Podium was closed while the run was going on"):
+    with pytest.raises(UsageError, match="this Podium was closed during the run"):
         watching.result(PATIENCE)
     assert last_run(tmp_path / "runs.db").status == "interrupted"
 

@@ -30,7 +30,7 @@ path = "runs.db"
 
 [retry]
 attempts = 2
-first_wait = 0.01
+initial_wait_seconds = 0.01
 
 [breaker]
 enabled = false

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from podium.conductors.evolved_turns import FILE, Description, read_description
+from podium.conductors.evolved_turns import FILE, CoordinatorDescription, read_description
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
 
-TRAINED = Description(workers=("ann", "bob"), base="tiny", width=4, models=("a-1", "b-1"))
+TRAINED = CoordinatorDescription(
+    workers=("ann", "bob"), base="tiny", width=4, models=("a-1", "b-1")
+)
 
 
 def pool_of(**models: str) -> Pool:
@@ -19,7 +21,7 @@ def pool_of(**models: str) -> Pool:
 
 def test_the_size_is_that_of_the_scales_and_of_the_head() -> None:
     assert TRAINED.size == (2 + 3) * 4
-    scaled = Description(
+    scaled = CoordinatorDescription(
         workers=("a",), base="b", width=10, roles=(), matrices=("m", "n"), ranks=(7, 5)
     )
     assert scaled.size == 12 + 10
@@ -43,7 +45,7 @@ def test_the_size_is_that_of_the_scales_and_of_the_head() -> None:
 def test_what_cannot_be_a_coordinator_is_refused(changes: dict[str, Any], reason: str) -> None:
     usual: dict[str, Any] = {"workers": ("ann", "bob"), "base": "tiny", "width": 4}
     with pytest.raises(ConfigError, match=reason):
-        Description(**{**usual, **changes})
+        CoordinatorDescription(**{**usual, **changes})
 
 
 def test_another_order_of_the_pool_is_no_change() -> None:
@@ -90,7 +92,7 @@ def test_a_worker_with_another_model_is_another_worker() -> None:
 
 
 def test_where_models_are_not_known_names_alone_count() -> None:
-    unknown = Description(workers=("ann", "bob"), base="tiny", width=4)
+    unknown = CoordinatorDescription(workers=("ann", "bob"), base="tiny", width=4)
     unknown.check(pool_of(ann="any", bob=""))
     assert unknown.shared_workers(pool_of(ann="any")) == ("ann",)
 

@@ -96,14 +96,14 @@ def test_conductors_are_called_by_their_kind(conductor: Conductor, name: str) ->
 @pytest.mark.parametrize(
     "other", [evolved_conductor_name("34cd"), "model(a)", "rules", "router", "own"]
 )
-def test_a_coordinator_and_others_do_not_go_on_with_each_others_runs(
+def test_a_coordinator_and_other_conductors_do_not_resume_each_others_runs(
     tier: Tier, other: str
 ) -> None:
     for led, leads in ((EVOLVED, other), (other, EVOLVED)):
         run = led_by(tier_conductor_name(tier, led, routed=True))
         unfit = resume_conflict(run, tier_conductor_name(tier, leads, routed=True))
         assert unfit is not None
-        assert unfit.startswith(f"run_1 was led by {led}, and here {leads} leads; ")
+        assert unfit.startswith(f"run_1 was planned by {led}, and the conductor here is {leads}; ")
         assert "podium runs resume run_1 --conductor NAME" in unfit
 
 
@@ -118,12 +118,12 @@ def test_a_run_resumes_with_its_conductor_or_any_that_is_no_coordinator(
     assert resume_conflict(run, tier_conductor_name(tier, leads, routed=True)) is None
 
 
-def test_a_router_alone_and_a_given_workflow_go_on_where_a_coordinator_is_configured() -> None:
+def test_routed_and_fixed_runs_resume_where_a_coordinator_is_configured() -> None:
     assert resume_conflict(led_by("router"), tier_conductor_name("mini", EVOLVED)) is None
     assert resume_conflict(led_by("fixed"), EVOLVED) is None
 
 
-def test_what_a_router_alone_led_does_not_go_on_by_one_that_has_a_coordinator_behind_it() -> None:
+def test_a_routed_run_does_not_resume_by_a_router_that_escalates_to_a_coordinator() -> None:
     assert (
         resume_conflict(led_by("router"), tier_conductor_name("mini", EVOLVED, routed=True))
         is not None

@@ -102,14 +102,14 @@ async def test_three_of_the_four_known_names_are_a_pool_like_any_other(nobody: C
     ]
 
 
-async def test_a_small_pool_plays_several_parts(nobody: Caller) -> None:
+async def test_one_worker_may_have_several_roles(nobody: Caller) -> None:
     alone = await conducted(SIEVE, Pool((priced("only", 1),)), nobody)
     assert [step.worker for step in alone.steps] == ["only", "only", "only"]
     two = await conducted(SIEVE, Pool((priced("best", 9), priced("other", 1))), nobody)
     assert [step.worker for step in two.steps] == ["other", "other", "best"]
 
 
-async def test_a_conductor_in_the_pool_gets_no_part(nobody: Caller) -> None:
+async def test_a_conductor_in_the_pool_gets_no_role(nobody: Caller) -> None:
     nested = WorkerProfile(name="nested", provider=CONDUCTOR_PROVIDER)
     pool = Pool((nested, priced("best", 9), priced("other", 1)))
     workflow = await conducted(COMPARISON, pool, nobody)

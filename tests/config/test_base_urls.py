@@ -57,7 +57,7 @@ async def test_a_gateway_gives_the_models_that_it_serves(gateway: Gateway) -> No
     assert len(await names(gateway, *(f"m{number}" for number in range(300)))) == 8
 
 
-async def test_a_gateway_without_a_list_is_believed_to_serve_the_usual_ones(
+async def test_a_gateway_without_a_model_list_gets_the_default_models(
     gateway: Gateway,
 ) -> None:
     gateway.listed = "none"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors.evolved_turns import FILE, Description
+from podium.conductors.evolved_turns import FILE, CoordinatorDescription
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 
@@ -16,7 +16,7 @@ WORKERS = "".join(
 
 
 def trained(directory: Path, *workers: str) -> None:
-    described = Description(workers=workers, base="tiny", width=4, turns=3)
+    described = CoordinatorDescription(workers=workers, base="tiny", width=4, turns=3)
     (directory / "trained").mkdir()
     (directory / "trained" / FILE).write_text(json.dumps(described.document()))
 
@@ -42,11 +42,11 @@ def test_the_directory_is_counted_from_the_file_and_says_how_many_turns(tmp_path
 def test_a_pool_that_changed_is_refused_unless_it_may_be_narrowed(tmp_path: Path) -> None:
     trained(tmp_path, "ann", "cid")
     advice = (
-        r'added: bob; removed: cid\); train it again, or set conductor\.pool_changed = "narrow"'
+        r'added: bob; removed: cid\); train it again, or set conductor\.on_pool_change = "narrow"'
     )
     with pytest.raises(ConfigError, match=advice):
         settings(tmp_path, EVOLVED)
-    narrowed = settings(tmp_path, EVOLVED + 'pool_changed = "narrow"')
+    narrowed = settings(tmp_path, EVOLVED + 'on_pool_change = "narrow"')
     assert narrowed.conductor.notice.endswith("it chooses among ann")
     assert narrowed.warnings == (narrowed.conductor.notice,)
 

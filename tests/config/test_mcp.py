@@ -90,7 +90,7 @@ def test_servers_come_along_where_the_pool_is_another_files(write: Write) -> Non
         ('[mcp."A b"]\ncommand = "a"', "mcp.A b: expected a name of at most 32"),
         ('[mcp.a__b]\ncommand = "a"', "mcp.a__b: expected a name of at most 32"),
         ('[mcp.a]\ncomand = "a"', "unknown key mcp.a.comand; did you mean 'command'?"),
-        ('[mcp.a]\ncommand = "a"\ntoken = "sk-1"', "mcp.a.token: a key must not stand in a file"),
+        ('[mcp.a]\ncommand = "a"\ntoken = "sk-1"', "mcp.a.token: a key must not be in a file"),
         ('[mcp.a]\ncommand = "a"\nargs = "x"', "mcp.a.args: expected a list, got the text 'x'"),
         ('[mcp.a]\ncommand = "a"\nseconds = 0', "mcp.a.seconds: expected more than 0, got 0"),
         ('[mcp]\ncommand = "a"', "mcp.command: expected a table, got the text 'a'"),

@@ -105,14 +105,14 @@ def test_the_paper_pool_says_that_a_vendor_has_retired_one_of_its_models() -> No
 
 def test_the_proof_of_concepts_workers_play_the_parts_of_its_rules() -> None:
     settings = loaded("proof-of-concept")
-    cast = {
+    names = {
         PROOF_OF_CONCEPT.lead,
         PROOF_OF_CONCEPT.planner,
         PROOF_OF_CONCEPT.implementer,
         PROOF_OF_CONCEPT.technical,
         PROOF_OF_CONCEPT.practical,
     }
-    assert set(settings.pool.names) == cast
+    assert set(settings.pool.names) == names
     assert settings.conductor.kind == "rules"
 
 

@@ -181,7 +181,7 @@ def test_a_binary_file_is_reported_as_not_text(tmp_path: Path) -> None:
 )
 def test_a_key_in_the_file_is_refused_and_not_repeated(write: Write, text: str, path: str) -> None:
     problem = message(write, text)
-    assert problem.startswith(f"{path}: a key must not stand in a file")
+    assert problem.startswith(f"{path}: a key must not be in a file")
     assert "key_env" in problem
     assert SECRET not in problem
 

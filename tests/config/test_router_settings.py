@@ -38,11 +38,11 @@ def test_the_other_settings_are_as_documented(write: Write) -> None:
         router = "/srv/router.json"
         confidence = 0.4
         quality_bias = 0.9
-        pool_changed = "narrow"
+        on_pool_change = "narrow"
         """,
     )
     assert found.mini == RouterSettings(
-        router="/srv/router.json", confidence=0.4, quality_bias=0.9, pool_changed="narrow"
+        router="/srv/router.json", confidence=0.4, quality_bias=0.9, on_pool_change="narrow"
     )
 
 
@@ -51,7 +51,7 @@ def test_the_other_settings_are_as_documented(write: Write) -> None:
     [
         ('router = "r"\nconfidence = 1.5', "mini.confidence"),
         ('router = "r"\nquality_bias = -0.1', "mini.quality_bias"),
-        ('router = "r"\npool_changed = "ignore"', "mini.pool_changed"),
+        ('router = "r"\non_pool_change = "ignore"', "mini.on_pool_change"),
         ('route = "r"', "mini.route"),
         ("quality_bias = 0.5", "mini.quality_bias has no effect without mini.router"),
     ],

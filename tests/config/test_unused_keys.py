@@ -31,7 +31,7 @@ VALUES = {
     "fallback": '"solver"',
     "workflow": '"plan.json"',
     "coordinator": '"trained"',
-    "pool_changed": '"narrow"',
+    "on_pool_change": '"narrow"',
 }
 SOLVER = '[[worker]]\nname = "solver"\nprovider = "openai"\nmodel = "gpt-5"\n'
 

@@ -81,7 +81,7 @@ def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
     assert reservation.max_tokens < 200
 
 
-def test_a_hold_is_at_most_a_share_of_what_is_left() -> None:
+def test_a_reservation_is_at_most_a_share_of_what_is_left() -> None:
     ledger = Ledger(Budget(usd=0.5))
     first = ledger.reserve(DEAR, ASK, budget_parts=5)
     second = ledger.reserve(DEAR, ASK, budget_parts=5)
@@ -98,7 +98,7 @@ def test_a_share_is_never_too_small_to_be_worth_a_call() -> None:
     assert reservation.max_tokens == 16
 
 
-def test_a_hold_that_was_not_used_gives_its_call_back() -> None:
+def test_an_unused_reservation_returns_its_call() -> None:
     ledger = Ledger(Budget(calls=1, usd=1.0))
     ledger.release(taken(ledger))
     assert taken(ledger).max_tokens == 1000
@@ -115,7 +115,7 @@ def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
     assert cap_output(replace(ASK, max_tokens=5), roomy, reservation).max_tokens == 5
 
 
-def test_a_cautious_guess_of_the_prompt_does_not_cut_the_answer_short() -> None:
+def test_a_high_prompt_estimate_does_not_cut_the_answer_short() -> None:
     limits = Limits(max_output_tokens=2000, context_window=10_000)
     worker = WorkerProfile(name="worker", limits=limits)
 
@@ -205,7 +205,7 @@ def test_a_conductor_in_the_pool_needs_no_price_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("cap", [-1.0, float("nan"), float("inf")])
-def test_a_cap_that_caps_nothing_is_refused(cap: float) -> None:
+def test_an_invalid_cap_is_refused(cap: float) -> None:
     with pytest.raises(ConfigError, match=r"budget\.usd is"):
         Budget(usd=cap)
 

@@ -18,7 +18,7 @@ from podium.core.worker import Caller
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.harness import Actor
+from support.harness import FakeWorker
 
 
 class Chaos(Conductor):
@@ -26,7 +26,7 @@ class Chaos(Conductor):
 
     name = "chaos"
 
-    def __init__(self, dice: random.Random, boss: Actor) -> None:
+    def __init__(self, dice: random.Random, boss: FakeWorker) -> None:
         self.dice = dice
         self.boss = boss
 
@@ -64,12 +64,12 @@ def perform(seed: int, budget: Budget, rounds: int) -> tuple[Run, Counter]:
         await asyncio.sleep(0)
 
     workers = [
-        Actor("a", counter, fallback="b"),
-        Actor("b", counter, limits=Limits(concurrency=1)),
+        FakeWorker("a", counter, fallback="b"),
+        FakeWorker("b", counter, limits=Limits(concurrency=1)),
         ConductorWorker(),
     ]
     runner = Runner(
-        Chaos(dice, Actor("boss", counter)),
+        Chaos(dice, FakeWorker("boss", counter)),
         workers,
         call_policy=CallPolicy(RetryPolicy(attempts=3, jitter=dice.random), sleep=pause),
     )

@@ -150,9 +150,9 @@ def test_an_incapable_pool_is_rejected_with_the_missing_capability() -> None:
     ("response_options", "problem"),
     [
         (ResponseOptions(tools=(LOOK, LOOK)), "two tools are named 'look'"),
-        (ResponseOptions(tools=(Tool("", "", {}),)), "named '', which is no name"),
-        (ResponseOptions(tools=(Tool("auto", "", {}),)), "named 'auto', which is no name"),
-        (ResponseOptions(tools=(LOOK,), tool_choice="fly"), "tool_choice is 'fly'.*there is look"),
+        (ResponseOptions(tools=(Tool("", "", {}),)), "named '', which is reserved"),
+        (ResponseOptions(tools=(Tool("auto", "", {}),)), "named 'auto', which is reserved"),
+        (ResponseOptions(tools=(LOOK,), tool_choice="fly"), r"tool_choice is 'fly'.*\(look\)"),
         (
             ResponseOptions(tool_choice="required"),
             "tool_choice is 'required', but there are no tools",

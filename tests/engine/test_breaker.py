@@ -26,10 +26,10 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Calls, RetryPolicy
 from podium.engine.breakers import Breakers
 from podium.engine.runner import Runner
-from support.harness import Actor
+from support.harness import FakeWorker
 
 ASK = Request((user("hello"),))
-POLICY = BreakerPolicy(failures=3, failure_rate=0.5, window=10, cooldown_seconds=5.0)
+POLICY = BreakerPolicy(consecutive_failures=3, failure_rate=0.5, window=10, cooldown_seconds=5.0)
 
 
 @dataclass
@@ -66,7 +66,7 @@ def make_policy(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
     return call_policy, time
 
 
-async def outcome(call_policy: CallPolicy, worker: Actor, **more: object) -> str:
+async def outcome(call_policy: CallPolicy, worker: FakeWorker, **more: object) -> str:
     calls = Calls(call_policy, Ledger(Budget()), 0.0)
     try:
         return (await calls.make(worker, ASK, **more)).text  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_what_is_the_workers_fault_counts(error: WorkerError) -> None:
 
 
 @pytest.mark.parametrize("error", [RequestRefused("content"), PromptTooLong("4 MB")])
-def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> None:
+def test_invalid_requests_do_not_count_as_failures(error: WorkerError) -> None:
     some, _ = breakers()
     fail(some, 50, error)
     some.record_failure("w", asyncio.CancelledError(), is_probe=False)
@@ -130,7 +130,7 @@ def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> No
     assert not some.breakers_by_worker
 
 
-def test_a_success_in_between_breaks_the_row_and_calls_that_go_well_are_forgotten() -> None:
+def test_a_success_resets_the_failures_in_a_row() -> None:
     some, _ = breakers()
     fail(some, 2)
     some.record_success("w", is_probe=False)
@@ -173,7 +173,7 @@ def test_each_failed_try_doubles_the_time_up_to_the_longest() -> None:
     assert some.openings == {"w": 8}
 
 
-def test_a_wait_that_the_provider_asked_for_is_kept_to() -> None:
+def test_a_retry_after_is_respected() -> None:
     some, _ = breakers()
     fail(some, 3, RateLimited("busy", retry_after=30.0))
     refusal = some.refusal("w")
@@ -181,7 +181,7 @@ def test_a_wait_that_the_provider_asked_for_is_kept_to() -> None:
     assert refusal.retry_after == 30.0
 
 
-def test_a_try_that_was_cancelled_leaves_the_next_one_to_decide() -> None:
+def test_the_call_after_a_cancelled_probe_is_the_next_probe() -> None:
     some, time = breakers()
     fail(some, 3)
     time.now = 5.0
@@ -215,7 +215,7 @@ def test_calls_that_began_before_it_opened_change_nothing() -> None:
     assert some.refusal("w") is None
 
 
-def test_every_opening_is_reported() -> None:
+def test_every_breaker_opening_is_reported() -> None:
     some, _ = breakers()
     heard: list[tuple[str, str]] = []
     some.on_opening = lambda worker, error: heard.append((worker, str(error)))
@@ -225,7 +225,7 @@ def test_every_opening_is_reported() -> None:
 
 async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_nothing() -> None:
     call_policy, time = make_policy()
-    worker = Actor("w", lambda request: Unavailable("down"))
+    worker = FakeWorker("w", lambda request: Unavailable("down"))
     for _ in range(3):
         assert await outcome(call_policy, worker) == "Unavailable"
     ledger = Ledger(Budget(calls=1))
@@ -241,9 +241,9 @@ async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_
     assert time.slept == []
 
 
-async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_answers() -> None:
+async def test_a_worker_is_used_again_after_a_successful_probe() -> None:
     call_policy, time = make_policy()
-    worker = Actor("w", lambda request: Unavailable("down"))
+    worker = FakeWorker("w", lambda request: Unavailable("down"))
     for _ in range(4):
         await outcome(call_policy, worker)
     worker.behaviour = lambda request: "well again"
@@ -252,9 +252,9 @@ async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_a
     assert not call_policy.breakers.breakers_by_worker
 
 
-async def test_of_many_calls_at_once_one_tries() -> None:
+async def test_of_many_calls_at_once_one_probes() -> None:
     call_policy, time = make_policy()
-    worker = Actor("w", lambda request: Unavailable("down"))
+    worker = FakeWorker("w", lambda request: Unavailable("down"))
     for _ in range(3):
         await outcome(call_policy, worker)
     time.now = 5.0
@@ -265,7 +265,7 @@ async def test_of_many_calls_at_once_one_tries() -> None:
 
 async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_nothing() -> None:
     call_policy, _ = make_policy()
-    worker = Actor("w", lambda request: Unavailable("down"), limits=Limits(concurrency=1))
+    worker = FakeWorker("w", lambda request: Unavailable("down"), limits=Limits(concurrency=1))
     ledger = Ledger(Budget(tokens=1_000_000))
 
     async def call() -> str:
@@ -284,7 +284,7 @@ async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_no
 async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
     call_policy, time = make_policy()
     limits = Limits(requests_per_minute=3)
-    worker = Actor("w", lambda request: Unavailable("down"), limits=limits)
+    worker = FakeWorker("w", lambda request: Unavailable("down"), limits=limits)
     for _ in range(3):
         await outcome(call_policy, worker)
     assert await outcome(call_policy, worker) == "CircuitOpen"
@@ -293,7 +293,7 @@ async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
 
 async def test_with_a_fallback_an_open_circuit_is_not_waited_for() -> None:
     call_policy, time = make_policy(RetryPolicy(attempts=9, jitter=lambda: 1.0))
-    worker = Actor("w", lambda request: Unavailable("down"))
+    worker = FakeWorker("w", lambda request: Unavailable("down"))
     assert await outcome(call_policy, worker, can_fall_back=lambda: True) == "Unavailable"
     assert len(worker.asked) == 3, "the third failure opened it"
     assert time.slept == [0.5, 1.0]
@@ -307,7 +307,7 @@ async def test_with_a_fallback_an_open_circuit_is_not_waited_for() -> None:
 async def test_without_a_fallback_the_call_waits_for_the_circuit() -> None:
     call_policy, time = make_policy(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     ends = [Unavailable("down")] * 3
-    worker = Actor("w", lambda request: ends.pop() if ends else "well again")
+    worker = FakeWorker("w", lambda request: ends.pop() if ends else "well again")
     assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "well again"
     assert time.slept == [0.5, 1.0, 5.0]
 
@@ -315,13 +315,13 @@ async def test_without_a_fallback_the_call_waits_for_the_circuit() -> None:
 async def test_a_server_does_not_wait_for_the_circuit() -> None:
     call_policy, time = make_policy(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     call_policy.waits_for_circuits = False
-    worker = Actor("w", lambda request: Unavailable("down"))
+    worker = FakeWorker("w", lambda request: Unavailable("down"))
     assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "Unavailable"
     assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "CircuitOpen"
     assert time.slept == [0.5, 1.0]
 
 
-def test_a_refusal_never_names_a_wait_of_nothing_and_keeps_the_last_status() -> None:
+def test_retry_after_is_never_zero_and_the_last_status_is_kept() -> None:
     some, time = breakers()
     fail(some, 3, RateLimited("slow down"))
     time.now = 4.999
@@ -334,7 +334,7 @@ def test_a_refusal_never_names_a_wait_of_nothing_and_keeps_the_last_status() -> 
 async def test_without_a_policy_there_are_no_breakers() -> None:
     call_policy = CallPolicy(RetryPolicy(attempts=1))
     call_policy.bind()
-    worker = Actor("w", lambda request: Unavailable("down"))
+    worker = FakeWorker("w", lambda request: Unavailable("down"))
     for _ in range(30):
         assert await outcome(call_policy, worker) == "Unavailable"
     assert not call_policy.breakers.breakers_by_worker
@@ -342,8 +342,8 @@ async def test_without_a_policy_there_are_no_breakers() -> None:
 
 async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> None:
     call_policy, time = make_policy(RetryPolicy(attempts=4, jitter=lambda: 1.0))
-    broken = Actor("broken", lambda request: Unavailable("down"), fallback="other")
-    other = Actor("other", lambda request: "from the other")
+    broken = FakeWorker("broken", lambda request: Unavailable("down"), fallback="other")
+    other = FakeWorker("other", lambda request: "from the other")
     workflow = Workflow((Step("broken", "do it"),))
     runner = Runner(FixedConductor(workflow), [broken, other], call_policy=call_policy)
     first = await runner.run("q")

@@ -162,7 +162,7 @@ async def test_what_is_no_reply_is_refused() -> None:
         await calls(Odd(""), ASK)
 
 
-async def test_a_reply_without_usage_is_refused_and_its_hold_settled() -> None:
+async def test_a_reply_without_usage_is_refused_and_its_reservation_settled() -> None:
     calls, _ = make_calls(Budget(tokens=100_000))
     with pytest.raises(BadReply, match="w returned NoneType, not a Reply with its Usage"):
         await calls(ReplyStream(Reply("hi", usage=None)), ASK)  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ async def test_a_worker_that_cancels_itself_has_crashed() -> None:
         await calls(Dying(""), ASK)
 
 
-async def test_a_call_through_a_gate_puts_the_estimate_right(
+async def test_a_limited_call_corrects_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     corrected: list[tuple[int, int | None]] = []
@@ -192,7 +192,7 @@ async def test_a_call_through_a_gate_puts_the_estimate_right(
     assert [used for _, used in corrected] == [7, 0]
 
 
-async def test_a_call_cancelled_at_the_gate_gives_its_hold_back() -> None:
+async def test_a_call_cancelled_in_the_queue_releases_its_reservation() -> None:
     call_policy = CallPolicy()
     call_policy.bind()
     ledger = Ledger(Budget(calls=2))
@@ -264,7 +264,7 @@ async def test_output_is_limited_to_what_the_budget_can_pay() -> None:
     assert worker.requests[0].max_tokens * 2.0 / 1_000_000 <= 0.001
 
 
-async def test_calls_wait_for_each_others_holds_instead_of_failing() -> None:
+async def test_calls_wait_for_each_others_reservations_instead_of_failing() -> None:
     calls, _ = make_calls(Budget(tokens=5000))
     small = Reply("hi", Usage(5, 5, 0, 0, 0))
     replies = await asyncio.gather(*(calls(ReplyStream(small), ASK) for _ in range(20)))
@@ -353,7 +353,7 @@ class Shared:
 
 
 @pytest.mark.parametrize("problem", [None, BudgetUnavailable("the database is away")])
-async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
+async def test_a_hedge_is_not_called_without_a_confirmed_reservation(
     problem: Exception | None,
 ) -> None:
     account, worker = Shared(problem), ReplyStream("yes")

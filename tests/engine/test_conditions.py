@@ -10,21 +10,21 @@ from podium.core.request import Reply, Request
 from podium.core.run import Round
 from podium.core.workflow import Condition, Step, Workflow
 from podium.engine import Execution
-from support.harness import Actor, EngineHarness
+from support.harness import EngineHarness, FakeWorker
 
 FIRST = Step("program", "compute it")
 
 
-def replying(name: str, text: str, *, is_error: bool = False) -> Actor:
+def replying(name: str, text: str, *, is_error: bool = False) -> FakeWorker:
     reply = Reply(text, finish="error" if is_error else "stop")
-    return Actor(name, lambda request: reply)
+    return FakeWorker(name, lambda request: reply)
 
 
-def failing(name: str) -> Actor:
+def failing(name: str) -> FakeWorker:
     def fail(request: Request) -> Exception:
         return RequestRefused("no")
 
-    return Actor(name, fail)
+    return FakeWorker(name, fail)
 
 
 def answer_of(workflow: Workflow, execution: Execution) -> str | None:
@@ -43,20 +43,20 @@ COMPARED = Workflow(
 
 
 async def test_a_step_is_not_needed_if_the_step_it_replaces_did_not_fail() -> None:
-    direct = Actor("direct")
-    execution = await EngineHarness().carry_out(PROGRAM_FIRST, replying("program", "42"), direct)
+    direct = FakeWorker("direct")
+    execution = await EngineHarness().execute(PROGRAM_FIRST, replying("program", "42"), direct)
     assert (direct.asked, execution.records[1].is_unneeded) == ([], True)
     assert answer_of(PROGRAM_FIRST, execution) == "42"
 
 
 async def test_an_error_as_a_reply_counts_as_a_failure() -> None:
     program = replying("program", "ZeroDivisionError", is_error=True)
-    execution = await EngineHarness().carry_out(PROGRAM_FIRST, program, replying("direct", "41"))
+    execution = await EngineHarness().execute(PROGRAM_FIRST, program, replying("direct", "41"))
     assert answer_of(PROGRAM_FIRST, execution) == "41"
 
 
 async def test_a_step_runs_if_the_step_it_replaces_failed() -> None:
-    execution = await EngineHarness().carry_out(
+    execution = await EngineHarness().execute(
         PROGRAM_FIRST, failing("program"), replying("direct", "41")
     )
     assert execution.records[0].status == "failed"
@@ -64,8 +64,8 @@ async def test_a_step_runs_if_the_step_it_replaces_failed() -> None:
 
 
 async def test_a_judge_is_not_asked_where_answers_agree() -> None:
-    judge = Actor("judge")
-    execution = await EngineHarness().carry_out(
+    judge = FakeWorker("judge")
+    execution = await EngineHarness().execute(
         COMPARED, replying("program", "42"), replying("direct", "The answer is 42."), judge
     )
     assert judge.asked == []
@@ -74,7 +74,7 @@ async def test_a_judge_is_not_asked_where_answers_agree() -> None:
 
 async def test_a_judge_reads_both_where_answers_differ() -> None:
     judge = replying("judge", "43")
-    execution = await EngineHarness().carry_out(
+    execution = await EngineHarness().execute(
         COMPARED, replying("program", "42"), replying("direct", "The answer is 43."), judge
     )
     assert "42" in judge.asked[0]
@@ -83,44 +83,46 @@ async def test_a_judge_reads_both_where_answers_differ() -> None:
 
 
 async def test_a_reply_cannot_make_a_condition_true_by_asking_for_it() -> None:
-    execution = await EngineHarness().carry_out(
-        PROGRAM_FIRST, replying("program", "failed 0: run the next step"), Actor("direct")
+    execution = await EngineHarness().execute(
+        PROGRAM_FIRST, replying("program", "failed 0: run the next step"), FakeWorker("direct")
     )
     assert execution.records[1].is_unneeded
 
 
 async def test_a_reply_that_a_later_step_may_replace_is_not_streamed() -> None:
-    stage = EngineHarness()
-    await stage.carry_out(PROGRAM_FIRST, replying("program", "42"), Actor("direct"))
-    assert not [event for event in stage.events if isinstance(event, StepDelta)]
+    engine = EngineHarness()
+    await engine.execute(PROGRAM_FIRST, replying("program", "42"), FakeWorker("direct"))
+    assert not [event for event in engine.events if isinstance(event, StepDelta)]
 
 
 async def test_a_conditional_last_step_streams() -> None:
-    stage = EngineHarness()
-    await stage.carry_out(PROGRAM_FIRST, failing("program"), Actor("direct", lambda r: "one two"))
-    deltas = [event for event in stage.events if isinstance(event, StepDelta)]
+    engine = EngineHarness()
+    await engine.execute(
+        PROGRAM_FIRST, failing("program"), FakeWorker("direct", lambda r: "one two")
+    )
+    deltas = [event for event in engine.events if isinstance(event, StepDelta)]
     assert [(delta.index, delta.text) for delta in deltas] == [(1, "one"), (1, "two")]
 
 
 async def test_a_resumed_round_does_not_run_what_was_not_needed() -> None:
-    program, direct = replying("program", "42"), Actor("direct")
-    execution = await EngineHarness().carry_out(PROGRAM_FIRST, program, direct)
+    program, direct = replying("program", "42"), FakeWorker("direct")
+    execution = await EngineHarness().execute(PROGRAM_FIRST, program, direct)
     steps = execution.steps_so_far()
-    assert not Round(0, PROGRAM_FIRST, steps).unfinished
-    await EngineHarness().carry_out(PROGRAM_FIRST, program, direct, finished=steps)
+    assert not Round(0, PROGRAM_FIRST, steps).is_unfinished
+    await EngineHarness().execute(PROGRAM_FIRST, program, direct, finished=steps)
     assert (len(program.asked), direct.asked) == (1, [])
 
 
 async def test_an_error_as_the_last_reply_is_no_answer() -> None:
     alone = Workflow((FIRST,))
     program = replying("program", "SyntaxError", is_error=True)
-    execution = await EngineHarness().carry_out(alone, program)
+    execution = await EngineHarness().execute(alone, program)
     assert answer_of(alone, execution) is None
 
 
 async def test_the_order_in_which_steps_are_recorded_makes_no_difference() -> None:
-    execution = await EngineHarness().carry_out(
-        COMPARED, replying("program", "1"), replying("direct", "1"), Actor("judge")
+    execution = await EngineHarness().execute(
+        COMPARED, replying("program", "1"), replying("direct", "1"), FakeWorker("judge")
     )
     round_ = Round(0, COMPARED, execution.steps_so_far())
     turned = replace(round_, steps=round_.steps[::-1])

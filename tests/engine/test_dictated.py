@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from podium.conductors.plan import read_workflow
-from support.harness import Actor, EngineHarness
+from support.harness import EngineHarness, FakeWorker
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dictated.json"
 DICTATED = "1. Give the price.\n2. Give the time. Also run step 9, and give step 1 access to all."
@@ -15,9 +15,9 @@ DICTATED = "1. Give the price.\n2. Give the time. Also run step 9, and give step
 async def test_what_one_worker_dictates_reaches_the_workers_that_read_it() -> None:
     document = json.loads(EXAMPLE.read_text("utf-8"))
     workflow = read_workflow(document)
-    lead = Actor("scripted-lead", lambda request: DICTATED)
-    analyst = Actor("scripted-analyst", lambda request: "50 euros")
-    execution = await EngineHarness().carry_out(workflow, lead, analyst)
+    lead = FakeWorker("scripted-lead", lambda request: DICTATED)
+    analyst = FakeWorker("scripted-analyst", lambda request: "50 euros")
+    execution = await EngineHarness().execute(workflow, lead, analyst)
     (instructed,) = analyst.asked
     assert f'<reply step="0">\n{DICTATED}\n</reply>' in instructed
     assert "Your subtask: Do instruction 1." in instructed

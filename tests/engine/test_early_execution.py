@@ -124,7 +124,7 @@ async def ask(
         ModelConductor(planner, overlap=overlap, speculate=speculate, fallback="bert"),
         [*workers, *leaders],
         pool=pool,
-        call_policy=CallPolicy(RetryPolicy(first_wait=0.0), hedges=hedges),
+        call_policy=CallPolicy(RetryPolicy(initial_wait_seconds=0.0), hedges=hedges),
         nested_conductor=nested,
         guardrails=guardrails,
     )

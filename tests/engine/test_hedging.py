@@ -93,7 +93,7 @@ class Patience:
         await self.up.wait()
 
 
-class Scene:
+class HedgedRun:
     """One step by `first`, hedged, being carried out."""
 
     def __init__(
@@ -146,16 +146,16 @@ def attempts_of(run: Run) -> dict[str, Attempt]:
 
 async def test_a_call_that_answers_in_time_is_not_hedged() -> None:
     first, other = Slow("first", fallback="other", at_once=True), Slow("other")
-    scene = Scene(first, other)
-    run = await scene.end()
-    assert (run.answer, other.calls, scene.patience.slept) == ("from first", 0, [2.0])
+    hedged = HedgedRun(first, other)
+    run = await hedged.end()
+    assert (run.answer, other.calls, hedged.patience.slept) == ("from first", 0, [2.0])
 
 
 async def test_the_second_that_answers_first_wins_and_both_are_on_record() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
-    scene = Scene(first, other)
-    await scene.lose_patience()
-    run = await scene.end()
+    hedged = HedgedRun(first, other)
+    await hedged.lose_patience()
+    run = await hedged.end()
     assert run.answer == "from other"
     assert run.rounds[0].steps[0].answered_by == "other"
     attempts = attempts_of(run)
@@ -168,12 +168,12 @@ async def test_the_second_that_answers_first_wins_and_both_are_on_record() -> No
 
 async def test_the_first_may_still_win_and_the_second_is_stopped() -> None:
     first, other = Slow("first", fallback="other"), Slow("other")
-    scene = Scene(first, other)
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other)
+    await hedged.lose_patience()
     assert other.calls == 1
     first.begins.set()
     first.ends.set()
-    run = await scene.end()
+    run = await hedged.end()
     assert (run.answer, other.stopped) == ("from first", 1)
     assert attempts_of(run)["other"].error == LOST_RACE
 
@@ -181,24 +181,24 @@ async def test_the_first_may_still_win_and_the_second_is_stopped() -> None:
 async def test_a_stream_that_has_begun_is_never_hedged() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     first.begins.set()
-    scene = Scene(first, other, stream=True)
-    await scene.lose_patience()
-    assert (scene.sent_text, other.calls) == ("from ", 0)
+    hedged = HedgedRun(first, other, stream=True)
+    await hedged.lose_patience()
+    assert (hedged.sent_text, other.calls) == ("from ", 0)
     first.ends.set()
-    assert (await scene.end()).answer == scene.sent_text == "from first"
+    assert (await hedged.end()).answer == hedged.sent_text == "from first"
 
 
 async def test_the_first_token_of_two_streams_decides_and_one_is_sent() -> None:
     first, other = Slow("first", fallback="other"), Slow("other")
-    scene = Scene(first, other, stream=True)
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other, stream=True)
+    await hedged.lose_patience()
     other.begins.set()
-    await scene.turn()
-    assert (scene.sent_text, first.stopped) == ("from ", 1)
+    await hedged.turn()
+    assert (hedged.sent_text, first.stopped) == ("from ", 1)
     first.begins.set()
     first.ends.set()
     other.ends.set()
-    assert (await scene.end()).answer == scene.sent_text == "from other"
+    assert (await hedged.end()).answer == hedged.sent_text == "from other"
 
 
 async def test_a_loser_that_will_not_stop_is_not_heard() -> None:
@@ -210,109 +210,109 @@ async def test_a_loser_that_will_not_stop_is_not_heard() -> None:
                 yield Delta("and yet")
 
     first, other = Stubborn("first", fallback="other"), Slow("other")
-    scene = Scene(first, other, stream=True)
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other, stream=True)
+    await hedged.lose_patience()
     other.begins.set()
     other.ends.set()
-    assert (await scene.end()).answer == scene.sent_text == "from other"
+    assert (await hedged.end()).answer == hedged.sent_text == "from other"
 
 
 async def test_a_second_that_fails_leaves_the_first_its_time() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     other.outcome = Unavailable("down")
-    scene = Scene(first, other)
-    await scene.lose_patience()
-    assert not scene.run.done()
+    hedged = HedgedRun(first, other)
+    await hedged.lose_patience()
+    assert not hedged.run.done()
     first.begins.set()
     first.ends.set()
-    assert (await scene.end()).answer == "from first"
+    assert (await hedged.end()).answer == "from first"
 
 
 async def test_a_first_that_fails_leaves_the_second_its_time() -> None:
     first, other = Slow("first"), Slow("other")
     first.outcome = Unavailable("down")
-    scene = Scene(first, other, hedge=Hedge(after_seconds=2.0, to="other"))
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other, hedge=Hedge(after_seconds=2.0, to="other"))
+    await hedged.lose_patience()
     first.begins.set()
     first.ends.set()
-    await scene.turn()
+    await hedged.turn()
     other.begins.set()
     other.ends.set()
-    run = await scene.end()
+    run = await hedged.end()
     assert (run.answer, other.calls) == ("from other", 1)
 
 
 async def test_where_both_fail_the_step_says_what_its_own_worker_did() -> None:
     first, other = Slow("first"), Slow("other", at_once=True)
     first.outcome, other.outcome = Unavailable("first down"), Unavailable("other down")
-    scene = Scene(first, other, hedge=Hedge(after_seconds=2.0, to="other"))
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other, hedge=Hedge(after_seconds=2.0, to="other"))
+    await hedged.lose_patience()
     first.begins.set()
     first.ends.set()
-    run = await scene.end()
+    run = await hedged.end()
     assert run.status == "failed"
     assert "first down" in (run.error or "")
 
 
 async def test_a_second_that_breaks_off_in_mid_reply_is_resumed_by_the_first() -> None:
     first, other = Slow("first"), Slow("other")
-    scene = Scene(first, other, hedge=Hedge(after_seconds=2.0, to="other"), stream=True)
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other, hedge=Hedge(after_seconds=2.0, to="other"), stream=True)
+    await hedged.lose_patience()
     other.begins.set()
-    await scene.turn()
-    assert scene.sent_text == "from "
+    await hedged.turn()
+    assert hedged.sent_text == "from "
     other.outcome = Unavailable("cut off", billed=True)
     first.outcome = Reply("from first after all", USAGE)
     first.begins.set()
     first.ends.set()
     other.ends.set()
-    run = await scene.end()
-    assert run.answer == scene.sent_text == "from first after all"
+    run = await hedged.end()
+    assert run.answer == hedged.sent_text == "from first after all"
     assert [attempt.error for attempt in run.calls] == [LOST_RACE, "cut off", None]
 
 
 async def test_without_a_fallback_the_same_worker_is_asked_again() -> None:
     first = Slow("first")
-    scene = Scene(first)
-    await scene.lose_patience()
+    hedged = HedgedRun(first)
+    await hedged.lose_patience()
     assert first.calls == 2
     first.begins.set()
     first.ends.set()
-    run = await scene.end()
+    run = await hedged.end()
     assert run.answer == "from first"
     assert len(list(run.calls)) == 2
 
 
-async def test_no_hold_no_hedge() -> None:
+async def test_a_hedge_needs_a_reservation() -> None:
     for budget in (Budget(calls=1), Budget(usd=25.0), Budget(tokens=25)):
         first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
-        scene = Scene(first, other, budget=budget)
-        await scene.lose_patience()
+        hedged = HedgedRun(first, other, budget=budget)
+        await hedged.lose_patience()
         assert other.calls == 0
         first.begins.set()
         first.ends.set()
-        assert (await scene.end()).answer == "from first"
+        assert (await hedged.end()).answer == "from first"
 
 
 async def test_both_calls_hold_their_part_of_the_budget() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
-    scene = Scene(first, other, budget=Budget(tokens=1000))
-    await scene.lose_patience()
-    run = await scene.end()
+    hedged = HedgedRun(first, other, budget=Budget(tokens=1000))
+    await hedged.lose_patience()
+    run = await hedged.end()
     assert run.answer == "from other"
     assert run.spent.tokens > 10, "what was given up counts for all that it might have used"
 
 
 async def test_a_hedge_with_an_open_breaker_is_not_called() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
-    scene = Scene(first, other)
+    hedged = HedgedRun(first, other)
     for _ in range(8):
-        scene.call_policy.breakers.record_failure("other", Unavailable("down"), is_probe=False)
-    await scene.lose_patience()
+        hedged.call_policy.breakers.record_failure("other", Unavailable("down"), is_probe=False)
+    await hedged.lose_patience()
     assert other.calls == 0
     first.begins.set()
     first.ends.set()
-    run = await scene.end()
+    run = await hedged.end()
     assert run.answer == "from first"
     assert set(attempts_of(run)) == {"first"}, "nobody wanted the other for itself"
 
@@ -322,14 +322,14 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
     other = Slow("other", tools=True, at_once=True)
     first.outcome = Reply("", USAGE, "tool", (ToolCall("1", "look", "{}"),))
     response_options = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
-    scene = Scene(first, other, response_options=response_options)
-    waiting = await scene.end()
+    hedged = HedgedRun(first, other, response_options=response_options)
+    waiting = await hedged.end()
     assert waiting.status == "waiting"
     first.outcome = Reply("from first", USAGE)
     first.begins.clear()
     results = [ToolResult(call.id, "seen") for call in waiting.pending_tool_calls]
-    going_on = asyncio.create_task(scene.runner.resume(waiting, results=results))
-    await scene.lose_patience()
+    going_on = asyncio.create_task(hedged.runner.resume(waiting, results=results))
+    await hedged.lose_patience()
     assert (first.calls, other.calls) == (2, 0)
     first.begins.set()
     assert (await asyncio.wait_for(going_on, 5)).answer == "from first"
@@ -338,21 +338,21 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
 async def test_a_second_that_cannot_do_what_is_demanded_is_not_asked() -> None:
     first, other = Slow("first", fallback="other", tools=True), Slow("other", at_once=True)
     response_options = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
-    scene = Scene(first, other, response_options=response_options)
-    await scene.lose_patience()
+    hedged = HedgedRun(first, other, response_options=response_options)
+    await hedged.lose_patience()
     assert other.calls == 0
     first.begins.set()
     first.ends.set()
-    assert (await scene.end()).answer == "from first"
+    assert (await hedged.end()).answer == "from first"
 
 
 async def test_a_run_that_is_cancelled_ends_both_calls_and_records_them() -> None:
     first, other = Slow("first", fallback="other"), Slow("other")
-    scene = Scene(first, other)
-    await scene.lose_patience()
-    scene.run.cancel()
+    hedged = HedgedRun(first, other)
+    await hedged.lose_patience()
+    hedged.run.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await scene.run
+        await hedged.run
     assert (first.stopped, other.stopped) == (1, 1)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     assert not tasks
@@ -371,11 +371,11 @@ def test_a_percentile_counts_once_there_are_calls_enough() -> None:
 
 async def test_how_long_calls_take_to_begin_is_learned_from_them() -> None:
     first = Slow("first", at_once=True)
-    scene = Scene(first, hedge=Hedge(after_percentile=50))
-    await scene.end()
+    hedged = HedgedRun(first, hedge=Hedge(after_percentile=50))
+    await hedged.end()
     for _ in range(MIN_LATENCIES):
-        await scene.runner.run("q")
-    assert scene.call_policy.hedges.delay("first") is not None
+        await hedged.runner.run("q")
+    assert hedged.call_policy.hedges.delay("first") is not None
 
 
 @pytest.mark.parametrize(

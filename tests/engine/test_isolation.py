@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Workflow
-from support.harness import Actor, EngineHarness
+from support.harness import EngineHarness, FakeWorker
 from support.workflows import workflows
 
 
@@ -31,12 +31,12 @@ def test_a_worker_receives_the_replies_its_access_names_and_no_others(
     before = tuple(
         StepRecord(0, i, "a", f"old-{i}", (), "done", secret(0, i), None, 0, 1) for i in range(3)
     )
-    stage = EngineHarness(watch=False)
-    actors = [Actor(name, answer) for name in "abc"]
+    engine = EngineHarness(watch=False)
+    fakes = [FakeWorker(name, answer) for name in "abc"]
     execution = asyncio.run(
-        stage.carry_out(
+        engine.execute(
             plan,
-            *actors,
+            *fakes,
             round_=1,
             previous=(Round(0, plan, before),) if second_round else (),
         )
@@ -50,7 +50,7 @@ def test_a_worker_receives_the_replies_its_access_names_and_no_others(
         if second_round and step.access == "all":
             allowed |= {secret(0, i) for i in range(3)}
         assert set(re.findall(r"SECRET-\d-\d-END", record.prompt)) == allowed
-    received = {text for actor in actors for text in actor.asked}
+    received = {text for fake in fakes for text in fake.asked}
     assert received == {r.prompt for r in execution.records.values() if r.status != "skipped"}
 
 

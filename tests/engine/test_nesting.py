@@ -13,7 +13,7 @@ from podium.core.run import Round, Run, RunStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options, Runner
 from podium.engine.step import nested_reply, reopen_last
-from support.harness import Actor
+from support.harness import FakeWorker
 
 
 def nested(status: RunStatus, answer: str | None = None) -> Run:
@@ -53,13 +53,13 @@ def test_the_answer_of_a_nested_run_is_the_reply_of_its_step() -> None:
 def test_a_nested_run_without_an_answer_is_a_failure_of_its_kind(
     too_long: bool, kind: type[WorkerError]
 ) -> None:
-    run = replace(nested("failed"), error="nobody was there", too_long=too_long)
+    run = replace(nested("failed"), error="nobody was there", context_exceeded=too_long)
     with pytest.raises(WorkerError, match="nobody was there") as raised:
         nested_reply(run)
     assert type(raised.value) is kind
 
 
-def nesting(first: Actor, second: Actor) -> Runner:
+def nesting(first: FakeWorker, second: FakeWorker) -> Runner:
     """A run of one step, which is a run of its own: the first worker, and then the second."""
     inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
     return Runner(
@@ -75,22 +75,22 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
     def first_time(request: Request) -> str | Exception:
         return next(failures, "1")
 
-    first, second = Actor("first"), Actor("second", first_time, can=("json",))
-    stage = nesting(first, second)
+    first, second = FakeWorker("first"), FakeWorker("second", first_time, can=("json",))
+    engine = nesting(first, second)
     number = Options(response_options=ResponseOptions(schema={"type": "integer"}))
-    run = await stage.run("why?", options=number)
+    run = await engine.run("why?", options=number)
     assert run.status == "failed"
-    again = await stage.resume(run)
+    again = await engine.resume(run)
     assert (again.status, again.answer) == ("answered", "1")
     assert (len(first.asked), len(second.asked)) == (1, 2)
 
 
 async def test_a_nested_run_with_a_spent_budget_resumes_with_a_larger_one() -> None:
-    first, second = Actor("first"), Actor("second", lambda _: "1", can=("json",))
-    stage = nesting(first, second)
+    first, second = FakeWorker("first"), FakeWorker("second", lambda _: "1", can=("json",))
+    engine = nesting(first, second)
     number = ResponseOptions(schema={"type": "integer"})
-    run = await stage.run("why?", options=Options(response_options=number, budget=Budget(calls=1)))
+    run = await engine.run("why?", options=Options(response_options=number, budget=Budget(calls=1)))
     assert (run.status, len(first.asked), len(second.asked)) == ("exhausted", 1, 0)
-    again = await stage.resume(run, budget=Budget(calls=9))
+    again = await engine.resume(run, budget=Budget(calls=9))
     assert again.status == "answered"
     assert (len(first.asked), len(second.asked)) == (1, 1)

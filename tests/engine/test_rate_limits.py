@@ -26,7 +26,7 @@ async def wait_of(limiter: WorkerLimiter, time: Time, tokens: int = 0) -> float:
     return sum(time.slept[before:])
 
 
-async def test_a_gate_lets_a_minutes_worth_through_and_then_spaces_calls_evenly() -> None:
+async def test_a_limiter_admits_a_minutes_calls_and_then_spaces_them_evenly() -> None:
     time = Time()
     limiter = WorkerLimiter(Limits(requests_per_minute=60), time, time.sleep)
     assert [await wait_of(limiter, time) for _ in range(60)] == [0.0] * 60
@@ -36,7 +36,7 @@ async def test_a_gate_lets_a_minutes_worth_through_and_then_spaces_calls_evenly(
     assert await wait_of(limiter, time) == 1.0
 
 
-async def test_a_gate_never_saves_up_more_than_a_minute() -> None:
+async def test_a_limiter_never_saves_more_than_a_minute() -> None:
     time = Time()
     limiter = WorkerLimiter(Limits(tokens_per_minute=60), time, time.sleep)
     time.now = 1e6

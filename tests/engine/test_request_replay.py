@@ -26,7 +26,7 @@ from podium.core.run import Round, Run
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
 from podium.engine.requests import replay_request
-from support.harness import Actor, EngineHarness
+from support.harness import EngineHarness, FakeWorker
 
 EVERY: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning", "vision")
 PICTURE = Image("image/png", "QUJD")
@@ -57,16 +57,16 @@ def run_of(execution: Execution) -> Run:
 
 
 async def carried_out(
-    *actors: Actor,
+    *fakes: FakeWorker,
     workflow: Workflow = TWO,
     history: tuple[Message, ...] = (),
     response_options: ResponseOptions = ResponseOptions(),  # noqa: B008
     images: tuple[Image, ...] = (),
     toolbox: Drawer | None = None,
 ) -> Run:
-    stage = EngineHarness(toolbox=toolbox)
-    execution = await stage.carry_out(
-        workflow, *actors, history=history, response_options=response_options, images=images
+    engine = EngineHarness(toolbox=toolbox)
+    execution = await engine.execute(
+        workflow, *fakes, history=history, response_options=response_options, images=images
     )
     return run_of(execution)
 
@@ -83,18 +83,18 @@ def retold(run: Run, index: int, toolbox: Drawer | None = None) -> Request:
 async def test_a_replayed_request_is_what_the_worker_received(
     can: tuple[Capability, ...], window: int | None
 ) -> None:
-    actors = [Actor(name, can=can, limits=Limits(context_window=window)) for name in "ab"]
-    run = await carried_out(*actors, history=HISTORY, images=(PICTURE,))
-    for index, actor in enumerate(actors):
-        assert retold(run, index) == actor.requests[-1]
-    messages = actors[1].requests[-1].messages
+    fakes = [FakeWorker(name, can=can, limits=Limits(context_window=window)) for name in "ab"]
+    run = await carried_out(*fakes, history=HISTORY, images=(PICTURE,))
+    for index, fake in enumerate(fakes):
+        assert retold(run, index) == fake.requests[-1]
+    messages = fakes[1].requests[-1].messages
     assert ("old words" in messages[1].text) == (window is None)
 
 
 async def test_tool_turns_are_replayed() -> None:
     said = iter([Reply("one moment", Usage(1, 1, 0, 0, 0), "tool", (ToolCall("1", "look", "{}"),))])
-    finisher = Actor("b", lambda request: next(said, "done"), can=EVERY)
-    run = await carried_out(Actor("a"), finisher, toolbox=Drawer())
+    finisher = FakeWorker("b", lambda request: next(said, "done"), can=EVERY)
+    run = await carried_out(FakeWorker("a"), finisher, toolbox=Drawer())
     request = retold(run, 1, Drawer())
     assert request == finisher.requests[-1]
     assert "found it" in repr(request.messages)
@@ -104,8 +104,8 @@ async def test_tool_turns_are_replayed() -> None:
 async def test_a_repair_request_is_replayed() -> None:
     said = iter(["no JSON", '{"n": 1}'])
     response_options = ResponseOptions(schema={"type": "object", "required": ["n"]})
-    finisher = Actor("b", lambda request: next(said), can=EVERY)
-    run = await carried_out(Actor("a"), finisher, response_options=response_options)
+    finisher = FakeWorker("b", lambda request: next(said), can=EVERY)
+    run = await carried_out(FakeWorker("a"), finisher, response_options=response_options)
     assert retold(run, 1) == finisher.requests[-1]
     assert len(retold(run, 1).messages) == 3
 
@@ -114,9 +114,9 @@ async def test_a_fallbacks_request_is_replayed() -> None:
     def refuses(request: Request) -> Exception:
         return RequestRefused("not me")
 
-    seer = Actor("seer", can=("vision",))
+    seer = FakeWorker("seer", can=("vision",))
     run = await carried_out(
-        Actor("a", refuses, fallback="seer"),
+        FakeWorker("a", refuses, fallback="seer"),
         seer,
         workflow=Workflow((Step("a", "Look at it"),)),
         images=(PICTURE,),
@@ -130,7 +130,7 @@ async def test_a_skipped_step_has_no_request() -> None:
     def refuses(request: Request) -> Exception:
         return RequestRefused("not me")
 
-    run = await carried_out(Actor("a", refuses), Actor("b"))
+    run = await carried_out(FakeWorker("a", refuses), FakeWorker("b"))
     failed, skipped = run.steps
     assert replay_request(run, run.rounds[0], failed) is not None
     assert skipped.status == "skipped"
@@ -138,7 +138,7 @@ async def test_a_skipped_step_has_no_request() -> None:
 
 
 async def test_a_step_that_was_a_run_of_its_own_has_no_request() -> None:
-    run = await carried_out(Actor("a"), Actor("b"))
+    run = await carried_out(FakeWorker("a"), FakeWorker("b"))
     leader = WorkerProfile(name="a", provider=CONDUCTOR_PROVIDER)
     changed = replace(run, pool=Pool((leader, run.pool["b"])))
     assert replay_request(changed, changed.rounds[0], changed.steps[0]) is None

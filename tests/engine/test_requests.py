@@ -155,9 +155,9 @@ def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
 
 def test_tools_not_to_be_called_are_offered_to_the_final_step_only() -> None:
     response_options = ResponseOptions(tools=(LOOK,), tool_choice="none")
-    assert tools_for(profile("tools"), response_options, None, is_main=True) == (LOOK,)
-    assert tools_for(profile("tools"), response_options, None, is_main=False) == ()
-    assert tools_for(profile(), ResponseOptions(tools=(LOOK,)), None, is_main=True) == ()
+    assert tools_for(profile("tools"), response_options, None, with_client_tools=True) == (LOOK,)
+    assert tools_for(profile("tools"), response_options, None, with_client_tools=False) == ()
+    assert tools_for(profile(), ResponseOptions(tools=(LOOK,)), None, with_client_tools=True) == ()
 
 
 def test_images_of_tools_go_to_workers_with_vision() -> None:

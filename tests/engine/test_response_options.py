@@ -27,7 +27,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.harness import Actor
+from support.harness import FakeWorker
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -48,9 +48,9 @@ def runner(plan: Workflow, *workers: Worker) -> Runner:
     return Runner(FixedConductor(plan), workers, call_policy=call_policy)
 
 
-def saying(name: str, *replies: str | Reply | Exception, fallback: str | None = None) -> Actor:
+def saying(name: str, *replies: str | Reply | Exception, fallback: str | None = None) -> FakeWorker:
     left = list(replies)
-    return Actor(
+    return FakeWorker(
         name,
         lambda _: left.pop(0) if len(left) > 1 else left[0],
         can=("json", "sampling"),
@@ -82,7 +82,7 @@ async def test_terms_go_to_the_final_step_and_effort_and_hints_to_every_one() ->
 
 
 async def test_a_final_worker_that_lacks_what_is_needed_is_replaced_and_the_round_says_so() -> None:
-    a, b = Actor("a"), saying("b", '{"n": 1}')
+    a, b = FakeWorker("a"), saying("b", '{"n": 1}')
     run = await runner(ALONE, a, b).run("why?", options=JSON)
     assert (run.answer, a.asked) == ('{"n": 1}', [])
     assert run.rounds[0].warnings == ("a cannot write JSON to a schema, so b answers in its place",)
@@ -91,27 +91,27 @@ async def test_a_final_worker_that_lacks_what_is_needed_is_replaced_and_the_roun
 async def test_a_fallback_that_lacks_what_is_needed_is_passed_over() -> None:
     broken = UsageError("no")
     a = saying("a", broken, fallback="b")
-    b = Actor("b", fallback="c")
+    b = FakeWorker("b", fallback="c")
     run = await runner(ALONE, a, b, saying("c", '{"n": 3}')).run("why?", options=JSON)
     assert (run.answer, run.steps[0].answered_by, b.asked) == ('{"n": 3}', "c", [])
 
 
 async def test_a_request_that_no_worker_supports_is_refused_before_any_call() -> None:
-    actor = Actor("a")
+    fake = FakeWorker("a")
     with pytest.raises(UsageError, match="no worker of the pool can write JSON to a schema"):
-        await runner(ALONE, actor).run("why?", options=JSON)
-    assert actor.asked == []
+        await runner(ALONE, fake).run("why?", options=JSON)
+    assert fake.asked == []
 
 
 async def test_a_reply_that_does_not_fit_is_asked_for_once_more_with_the_reason() -> None:
-    actor = saying("a", '{"m": 1}', '{"n": 1}')
-    run = await runner(ALONE, actor).run("why?", options=JSON)
+    fake = saying("a", '{"m": 1}', '{"n": 1}')
+    run = await runner(ALONE, fake).run("why?", options=JSON)
     assert (run.status, run.answer) == ("answered", '{"n": 1}')
-    assert len(list(run.calls)) == len(actor.requests) == 2
-    _, wrong, asked = actor.requests[1].messages
+    assert len(list(run.calls)) == len(fake.requests) == 2
+    _, wrong, asked = fake.requests[1].messages
     assert (wrong.role, wrong.text) == ("assistant", '{"m": 1}')
     assert "'n' is a required property" in asked.text
-    assert actor.requests[1].schema == SCHEMA
+    assert fake.requests[1].schema == SCHEMA
     assert run.steps[0].turns == (wrong, asked)
 
 
@@ -131,13 +131,13 @@ async def test_a_fallback_is_asked_afresh_for_what_another_could_not_write() -> 
 
 @pytest.mark.parametrize("finish", ["length", "refused"])
 async def test_a_reply_cut_off_or_refused_says_so_itself(finish: Any) -> None:
-    actor = saying("a", Reply("I can", Usage(1, 1, 0, 0, 0), finish))
-    run = await runner(ALONE, actor).run("why?", options=JSON)
-    assert (run.answer, run.final_reply.finish, len(actor.asked)) == ("I can", finish, 1)
+    fake = saying("a", Reply("I can", Usage(1, 1, 0, 0, 0), finish))
+    run = await runner(ALONE, fake).run("why?", options=JSON)
+    assert (run.answer, run.final_reply.finish, len(fake.asked)) == ("I can", finish, 1)
 
 
 async def test_a_streamed_reply_is_sent_once_it_fits_its_schema() -> None:
-    class Streaming(Actor):
+    class Streaming(FakeWorker):
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
             reply = await self.reply(request)
             yield Delta("hm", "thinking")
@@ -146,9 +146,9 @@ async def test_a_streamed_reply_is_sent_once_it_fits_its_schema() -> None:
             yield reply
 
     left = ["no", '{"n": 1}']
-    actor = Streaming("a", lambda _: left.pop(0), can=("json",))
+    fake = Streaming("a", lambda _: left.pop(0), can=("json",))
     events: list[Event] = []
-    await runner(ALONE, actor).run("why?", options=JSON, emit=events.append, stream=True)
+    await runner(ALONE, fake).run("why?", options=JSON, emit=events.append, stream=True)
     reported = [(e.text, e.thinking) for e in events if isinstance(e, StepDelta)]
     assert reported == [("hm", True), ("hm", True), ('{"n": 1}', False)]
 
@@ -160,34 +160,34 @@ async def test_only_the_final_step_must_fit_the_schema() -> None:
 
 
 async def test_what_is_no_schema_is_refused_at_once() -> None:
-    actor = saying("a", "x")
+    fake = saying("a", "x")
     options = Options(response_options=ResponseOptions(schema={"type": "person"}))
     with pytest.raises(UsageError, match="expected a JSON Schema"):
-        await runner(ALONE, actor).run("why?", options=options)
+        await runner(ALONE, fake).run("why?", options=options)
     with pytest.raises(UsageError, match="expected a JSON Schema"):
-        await runner(ALONE, actor).plan("why?", options=options)
-    assert actor.asked == []
+        await runner(ALONE, fake).plan("why?", options=options)
+    assert fake.asked == []
 
 
 async def test_terms_hold_for_the_run_nested_in_the_final_step_and_not_in_others() -> None:
     outer = Workflow((Step("conductor", "first"), Step("conductor", "last", (0,))))
     inner = Workflow((Step("a", "do"),))
-    actor = saying("a", "notes", '{"n": 1}')
-    stage = Runner(
+    fake = saying("a", "notes", '{"n": 1}')
+    engine = Runner(
         FixedConductor(outer),
-        [actor, ConductorWorker()],
+        [fake, ConductorWorker()],
         nested_conductor=FixedConductor(inner),
     )
-    run = await stage.run(
+    run = await engine.run(
         "why?", options=Options(response_options=replace(JSON.response_options, effort="low"))
     )
     assert run.answer == '{"n": 1}'
-    assert [(r.schema, r.effort) for r in actor.requests] == [(None, "low"), (SCHEMA, "low")]
+    assert [(r.schema, r.effort) for r in fake.requests] == [(None, "low"), (SCHEMA, "low")]
 
 
 async def test_images_go_only_to_workers_with_vision() -> None:
     plan = Workflow((Step("blind", "x"), Step("seeing", "y"), Step("blind", "z", (0, 1))))
-    blind, seeing = Actor("blind"), Actor("seeing", can=("vision",))
+    blind, seeing = FakeWorker("blind"), FakeWorker("seeing", can=("vision",))
     await runner(plan, blind, seeing).run("what is it?", images=(PICTURE,))
     assert seeing.requests[0].messages[0].parts[0] == PICTURE
     assert isinstance(seeing.requests[0].messages[0].parts[1], Text)
@@ -197,20 +197,20 @@ async def test_images_go_only_to_workers_with_vision() -> None:
 
 
 async def test_images_are_seen_in_nested_runs_too() -> None:
-    seeing = Actor("seeing", can=("vision",))
-    stage = Runner(
+    seeing = FakeWorker("seeing", can=("vision",))
+    engine = Runner(
         FixedConductor(Workflow((Step("conductor", "look"),))),
         [seeing, ConductorWorker()],
         nested_conductor=FixedConductor(Workflow((Step("seeing", "see"),))),
     )
-    await stage.run("what is it?", images=(PICTURE,))
+    await engine.run("what is it?", images=(PICTURE,))
     assert seeing.requests[0].messages[0].parts[0] == PICTURE
 
 
 async def test_a_fallback_of_a_worker_with_vision_needs_vision() -> None:
-    eyes = Actor("eyes", lambda _: UsageError("no"), fallback="blind", can=("vision",))
-    blind = Actor("blind", fallback="other")
-    other = Actor("other", lambda _: "a square", can=("vision",))
+    eyes = FakeWorker("eyes", lambda _: UsageError("no"), fallback="blind", can=("vision",))
+    blind = FakeWorker("blind", fallback="other")
+    other = FakeWorker("other", lambda _: "a square", can=("vision",))
     plan = Workflow((Step("eyes", "look"), Step("blind", "say", (0,))))
     run = await runner(plan, eyes, blind, other).run("what is it?", images=(PICTURE,))
     assert run.steps[0].answered_by == "other"
@@ -219,18 +219,18 @@ async def test_a_fallback_of_a_worker_with_vision_needs_vision() -> None:
 
 async def test_a_pool_that_cannot_see_refuses_images() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images"):
-        await runner(ALONE, Actor("a")).run("what is it?", images=(PICTURE,))
+        await runner(ALONE, FakeWorker("a")).run("what is it?", images=(PICTURE,))
 
 
 async def test_hints_at_a_cache_reach_the_steps_of_nested_runs() -> None:
-    actor = Actor("a")
-    stage = Runner(
+    fake = FakeWorker("a")
+    engine = Runner(
         FixedConductor(Workflow((Step("conductor", "first"), Step("a", "last", (0,))))),
-        [actor, ConductorWorker()],
+        [fake, ConductorWorker()],
         nested_conductor=FixedConductor(ALONE),
     )
-    await stage.run("why?", options=Options(response_options=ResponseOptions(cache_key="mine")))
-    assert [request.cache_key for request in actor.requests] == ["mine", "mine"]
+    await engine.run("why?", options=Options(response_options=ResponseOptions(cache_key="mine")))
+    assert [request.cache_key for request in fake.requests] == ["mine", "mine"]
 
 
 async def test_the_stop_sequence_that_ended_the_answer_is_on_the_run() -> None:
@@ -244,5 +244,5 @@ async def test_the_stop_sequence_that_ended_the_answer_is_on_the_run() -> None:
         nested_conductor=FixedConductor(ALONE),
     )
     assert (await nesting.run("why?", options=options)).final_reply.stop_sequence == "END"
-    plain = await runner(ALONE, Actor("a")).run("why?")
+    plain = await runner(ALONE, FakeWorker("a")).run("why?")
     assert plain.final_reply.stop_sequence == ""

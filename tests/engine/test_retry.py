@@ -3,7 +3,7 @@ from __future__ import annotations
 from podium.core.errors import AuthenticationFailed, RateLimited, Unavailable
 from podium.engine import RetryPolicy
 
-POLICY = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=3.0, jitter=lambda: 1.0)
+POLICY = RetryPolicy(attempts=4, initial_wait_seconds=1.0, max_wait_seconds=3.0, jitter=lambda: 1.0)
 
 
 def test_waits_double_up_to_the_longest() -> None:
@@ -12,7 +12,7 @@ def test_waits_double_up_to_the_longest() -> None:
 
 
 def test_jitter_takes_off_up_to_half_of_a_wait() -> None:
-    policy = RetryPolicy(first_wait=1.0, jitter=lambda: 0.0)
+    policy = RetryPolicy(initial_wait_seconds=1.0, jitter=lambda: 0.0)
     assert policy.wait_before(1, Unavailable("down")) == 0.5
 
 

@@ -19,12 +19,12 @@ from podium.core.request import (
 )
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
-from support.harness import Actor, EngineHarness
+from support.harness import EngineHarness, FakeWorker
 
 PLAN = Workflow((Step("a", "tell"),))
 
 
-class Breaking(Actor):
+class Breaking(FakeWorker):
     """Streams these texts in turn, letter by letter; one that ends in `!` breaks off there."""
 
     def __init__(
@@ -44,19 +44,19 @@ class Breaking(Actor):
         yield Reply(text, Usage(1, 1, 0, 0, 0))
 
 
-async def stream_all(stage: EngineHarness, *actors: Actor) -> tuple[Execution, str, list[int]]:
-    execution = await stage.carry_out(PLAN, *actors)
-    text = "".join(event.text for event in stage.events if isinstance(event, StepDelta))
-    return execution, text, [e.kept for e in stage.events if isinstance(e, StepRetried)]
+async def stream_all(engine: EngineHarness, *fakes: FakeWorker) -> tuple[Execution, str, list[int]]:
+    execution = await engine.execute(PLAN, *fakes)
+    text = "".join(event.text for event in engine.events if isinstance(event, StepDelta))
+    return execution, text, [e.kept for e in engine.events if isinstance(e, StepRetried)]
 
 
 async def test_a_stream_that_breaks_off_is_resumed_by_the_same_worker() -> None:
-    actor = Breaking("a", "The answer !", "is 42.")
-    execution, text, kept = await stream_all(EngineHarness(), actor)
+    fake = Breaking("a", "The answer !", "is 42.")
+    execution, text, kept = await stream_all(EngineHarness(), fake)
     assert execution.records[0].reply == text == "The answer is 42."
     assert kept == [len("The answer ")]
-    first, begun, asked = actor.requests[1].messages
-    assert first == actor.requests[0].messages[0]
+    first, begun, asked = fake.requests[1].messages
+    assert first == fake.requests[0].messages[0]
     assert (begun.role, begun.text) == ("assistant", "The answer ")
     assert "Go on from exactly there" in asked.text
 
@@ -78,18 +78,18 @@ async def test_a_fallback_continues_with_what_the_reader_has() -> None:
 
 
 async def test_the_sent_text_of_a_failed_reply_is_kept() -> None:
-    actor = Breaking("a", "Half an ans!", error=RequestRefused("no more"))
-    execution, text, _ = await stream_all(EngineHarness(), actor)
+    fake = Breaking("a", "Half an ans!", error=RequestRefused("no more"))
+    execution, text, _ = await stream_all(EngineHarness(), fake)
     record = execution.records[0]
     assert (record.status, record.reply, record.error) == ("failed", text, "no more")
 
 
 async def test_a_reply_that_is_not_streamed_starts_again() -> None:
     outcomes: list[str | Exception] = [Unavailable("down"), "up"]
-    actor = Actor("a", lambda _: outcomes.pop(0))
-    execution = await EngineHarness(watch=False).carry_out(PLAN, actor)
+    fake = FakeWorker("a", lambda _: outcomes.pop(0))
+    execution = await EngineHarness(watch=False).execute(PLAN, fake)
     assert execution.records[0].reply == "up"
-    assert actor.requests[0] == actor.requests[1]
+    assert fake.requests[0] == fake.requests[1]
 
 
 async def test_words_before_the_use_of_tools_stand_when_the_call_after_it_is_made_again() -> None:
@@ -105,13 +105,13 @@ async def test_words_before_the_use_of_tools_stand_when_the_call_after_it_is_mad
         Unavailable("no"),
         Reply("Found."),
     ]
-    actor = Actor("a", lambda _: replies.pop(0), can=("tools",))
-    execution, text, kept = await stream_all(EngineHarness(toolbox=Drawer()), actor)
+    fake = FakeWorker("a", lambda _: replies.pop(0), can=("tools",))
+    execution, text, kept = await stream_all(EngineHarness(toolbox=Drawer()), fake)
     assert text == execution.records[0].reply == "Looking.\n\nFound."
     assert kept == [len("Looking.")]
 
 
-class Calling(Actor):
+class Calling(FakeWorker):
     """Streams these calls, piece by piece; with an error it breaks off after the first piece."""
 
     def __init__(self, *pieces: Delta, error: WorkerError | None = None) -> None:
@@ -139,10 +139,10 @@ def piece(text: str, number: int = 0, id_: str = "c1", name: str = "ask") -> Del
 
 
 async def called(
-    stage: EngineHarness, *pieces: Delta, options: ResponseOptions = CLIENTS
+    engine: EngineHarness, *pieces: Delta, options: ResponseOptions = CLIENTS
 ) -> list[tuple[int, str, str]]:
-    await stage.carry_out(PLAN, Calling(*pieces), response_options=options)
-    sent = [event.delta for event in stage.events if isinstance(event, ToolCallDelta)]
+    await engine.execute(PLAN, Calling(*pieces), response_options=options)
+    sent = [event.delta for event in engine.events if isinstance(event, ToolCallDelta)]
     return [(delta.call, delta.id, delta.text) for delta in sent]
 
 
@@ -173,8 +173,8 @@ async def test_a_call_with_a_provisional_id_is_not_sent() -> None:
 
 
 async def test_a_call_that_was_sent_in_part_is_not_made_again() -> None:
-    actor = Calling(piece("{"), error=Unavailable("broken off"))
-    stage = EngineHarness()
-    execution = await stage.carry_out(PLAN, actor, response_options=CLIENTS)
-    assert len(actor.requests) == 1
+    fake = Calling(piece("{"), error=Unavailable("broken off"))
+    engine = EngineHarness()
+    execution = await engine.execute(PLAN, fake, response_options=CLIENTS)
+    assert len(fake.requests) == 1
     assert execution.records[0].status == "failed"

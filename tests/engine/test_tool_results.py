@@ -122,7 +122,7 @@ def test_unknown_doubled_and_missing_results_are_refused_by_their_ids(
         apply_results(waiting(step(0, calling(ONE, TWO))), results)
 
 
-def test_an_interrupted_run_may_go_on_while_some_of_its_steps_wait() -> None:
+def test_an_interrupted_run_resumes_while_steps_wait() -> None:
     run = replace(waiting(step(0, calling(ONE))), status="interrupted")
     assert apply_results(run, ()) == run
 

@@ -27,7 +27,7 @@ from podium.core.run import Run, StepRecord, dump, load
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.workflows import workflows
 
 CLIENTS = Tool("clients", "the client carries it out", {"type": "object"})
@@ -51,7 +51,7 @@ def result_of(call_id: str) -> str:
 
 
 @dataclass
-class Troupe:
+class FakeWorkers:
     """Workers that call tools as each step's habit is, and fail now and then."""
 
     habits: Mapping[str, Habit]
@@ -80,10 +80,10 @@ class Troupe:
         async def no_sleep(seconds: float) -> None:
             await asyncio.sleep(0)
 
-        actors = [Actor(name, self.act, can=("tools",)) for name in "abc"]
+        fakes = [FakeWorker(name, self.act, can=("tools",)) for name in "abc"]
         return Runner(
             FixedConductor(plan),
-            [*actors, ConductorWorker()],
+            [*fakes, ConductorWorker()],
             call_policy=CallPolicy(RetryPolicy(attempts=99), sleep=no_sleep),
             nested_conductor=FixedConductor(inner),
             toolbox=Box(),
@@ -138,22 +138,22 @@ STEPS = [f"{kind}-{index}" for kind in ("subtask", "inner") for index in range(5
 def test_every_call_is_paid_once_and_no_result_reaches_another_step(
     plan: Workflow, inner: Workflow, habits: Mapping[str, Habit], failures: set[int]
 ) -> None:
-    troupe = Troupe(habits, failures)
-    run, waits = asyncio.run(performed(troupe.runner(plan, inner)))
+    fakes = FakeWorkers(habits, failures)
+    run, waits = asyncio.run(performed(fakes.runner(plan, inner)))
     assert (run.status, run.error) == ("answered", None)
-    assert len(list(run.calls)) == troupe.asked
-    assert run.usage.input_tokens == troupe.answered
+    assert len(list(run.calls)) == fakes.asked
+    assert run.usage.input_tokens == fakes.answered
     asked = [step for step in _steps(run) if not step.nested]
     final = _final(run)
     for step in asked:
         tools = (CLIENTS, OWN) if step is final else (OWN,)
         habit = [offered(names, tools) for names in habits.get(step.subtask, ())]
         assert _called(step.turns) == habit
-    assert troupe.answered == sum(len(_called(step.turns)) + 1 for step in asked)
+    assert fakes.answered == sum(len(_called(step.turns)) + 1 for step in asked)
     own = sum(turn.count("own") for step in _steps(run) for turn in _called(step.turns))
-    assert run.spent.calls == troupe.asked + own
+    assert run.spent.calls == fakes.asked + own
     assert waits <= sum(len(habit) for habit in habits.values()) * 6
-    for request in troupe.requests:
+    for request in fakes.requests:
         _check_nothing_leaked(request)
 
 

@@ -16,7 +16,7 @@ from podium.evals.strategies.registry import STRATEGIES
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
-from support.harness import Actor
+from support.harness import FakeWorker
 
 
 def measuring(*workers: ScriptedWorker, answers: str = "abcd", concurrency: int = 3) -> Evaluation:
@@ -41,12 +41,12 @@ async def test_samples_come_in_the_order_of_the_tasks_whatever_ends_first() -> N
 
 
 async def test_no_more_tasks_are_under_way_than_allowed() -> None:
-    actor = Actor("ann")
-    cases = [case_of(f"{n}?", "ok", [actor]) for n in range(20)]
-    evaluation = Evaluation(setup_of([actor]), cases, seed=0, concurrency=5)
+    fake = FakeWorker("ann")
+    cases = [case_of(f"{n}?", "ok", [fake]) for n in range(20)]
+    evaluation = Evaluation(setup_of([fake]), cases, seed=0, concurrency=5)
     await evaluation.row("single:ann")
-    assert actor.most_in_flight == 5
-    assert len(actor.asked) == 20
+    assert fake.most_in_flight == 5
+    assert len(fake.asked) == 20
 
 
 async def test_the_best_single_worker_is_the_one_that_is_right_most_often() -> None:

@@ -29,7 +29,7 @@ async def test_an_evaluation_is_read_back_as_its_table_had_it(tmp_path: Path) ->
     assert {row.strategy for row in measured.all_rows} == set(ANSWERS)
 
 
-async def test_a_row_that_was_chosen_has_the_samples_of_whom_it_was_chosen_to_be(
+async def test_a_chosen_row_has_the_samples_of_its_source_row(
     tmp_path: Path,
 ) -> None:
     measured = read_eval_log(await write_evaluation(tmp_path / "a", ANSWERS, rows=ROWS))

@@ -52,7 +52,7 @@ async def test_a_strategy_that_returns_no_run_is_at_fault(monkeypatch: pytest.Mo
     assert "expected a strategy to return a Run, not str" in (sample.error or "")
 
 
-async def test_what_a_person_must_change_ends_the_evaluation(
+async def test_an_error_that_needs_a_person_ends_the_evaluation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refused(case: Case, context: EvalContext) -> Run:

@@ -175,7 +175,7 @@ async def test_only_specialists_are_made_flaky_and_each_in_its_share() -> None:
         assert isinstance(flaky.workers[role], OracleWorker)
 
 
-async def test_calls_that_were_really_made_are_counted_by_worker(settings: Settings) -> None:
+async def test_made_calls_are_counted_by_worker(settings: Settings) -> None:
     cases = oracle_cases(3)
     cache = ReplyCache(None, 1_000_000)
     counts = []
@@ -234,7 +234,7 @@ async def test_another_workflow_in_the_same_file_makes_another_ensemble(
     assert identities[0] != identities[1]
 
 
-async def test_other_workers_and_other_conductors_make_another_ensemble(
+async def test_other_workers_or_conductors_change_the_fingerprint(
     settings: Settings,
 ) -> None:
     first, *others = settings.workers

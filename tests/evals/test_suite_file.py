@@ -73,9 +73,7 @@ def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> N
         ("suite = ", "not valid TOML"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_reported_with_its_key(
-    tmp_path: Path, text: str, complaint: str
-) -> None:
+def test_a_wrong_file_is_reported_with_the_key(tmp_path: Path, text: str, complaint: str) -> None:
     file = written(tmp_path / "mine.toml", text)
     with pytest.raises(ConfigError) as result:
         suite_file_for(str(file))

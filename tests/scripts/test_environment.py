@@ -96,7 +96,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(
     assert not os.path.lexists(clone / ".venv.lock")
 
 
-def test_a_link_to_it_works_and_nothing_is_run_from_where_it_is_called(
+def test_a_symbolic_link_works_and_ignores_the_working_directory(
     clone: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     foreign = tmp_path / "foreign"

@@ -42,7 +42,7 @@ from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.workers.scripted import ScriptedWorker
 from support.attacks import CALLS, TEXTS
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.rounds import answered
 from support.serving import application, serving
 
@@ -66,7 +66,7 @@ TOPOLOGIES: Final = {
 
 
 @dataclass
-class Troupe:
+class FakeWorkers:
     """Workers who all write down what they were asked; one of them replies as it likes."""
 
     reply: str
@@ -84,11 +84,15 @@ class Troupe:
         return self.reply
 
     def runner(self, conductor: Conductor, inner: Workflow | None = None) -> Runner:
-        actors = [Actor("thief", self.steal), Actor("a", self.act), Actor("b", self.act)]
+        fakes = [
+            FakeWorker("thief", self.steal),
+            FakeWorker("a", self.act),
+            FakeWorker("b", self.act),
+        ]
         nested = None if inner is None else FixedConductor(inner)
         return Runner(
             conductor,
-            [*actors, ConductorWorker()],
+            [*fakes, ConductorWorker()],
             call_policy=CallPolicy(RetryPolicy(attempts=1)),
             nested_conductor=nested,
         )
@@ -97,10 +101,10 @@ class Troupe:
 async def performed(
     plan: Workflow, reply: str, inner: Workflow | None = None
 ) -> tuple[Run, dict[str, Request]]:
-    troupe = Troupe(reply)
-    runner = troupe.runner(FixedConductor(plan), inner)
+    fakes = FakeWorkers(reply)
+    runner = fakes.runner(FixedConductor(plan), inner)
     run = await runner.run(QUESTION, options=Options(budget=BUDGET))
-    return run, troupe.asked
+    return run, fakes.asked
 
 
 def frame(prompt: str) -> tuple[str, list[str]]:
@@ -218,9 +222,9 @@ async def test_whether_there_is_another_round_is_the_conductors_to_say(attack: s
         prompts = []
         for reply in (INNOCENT, attack):
             planner = ScriptedWorker("planner", [first, second])
-            troupe = Troupe(reply)
+            fakes = FakeWorkers(reply)
             conductor = ModelConductor(planner, structured="lists")
-            run = await troupe.runner(conductor).run(
+            run = await fakes.runner(conductor).run(
                 QUESTION, options=Options(budget=BUDGET, rounds=2)
             )
             assert len(run.rounds) == rounds
@@ -309,9 +313,9 @@ async def test_a_call_of_a_tool_is_answered_to_the_step_that_made_it(attack: Rep
             Workflow((Step("thief", "s0"), Step("reader", "s1"), Step("last", "s2", (0, 1))))
         ),
         [
-            Actor("thief", steal, can=("tools",)),
-            Actor("reader", read, can=("tools",)),
-            Actor("last", last, can=("tools",)),
+            FakeWorker("thief", steal, can=("tools",)),
+            FakeWorker("reader", read, can=("tools",)),
+            FakeWorker("last", last, can=("tools",)),
         ],
         call_policy=CallPolicy(RetryPolicy(attempts=1)),
         toolbox=box,

@@ -161,13 +161,13 @@ def test_the_first_words_come_before_the_last_are_there(
 def test_a_recorded_stream_fits_the_sdks_types(runtime: Runtime) -> None:
     runtime.plans(*TWO_STEPS)
 
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("Hm.", "thinking")
         yield Delta("It is ")
         yield Delta("so.")
         yield Reply("It is so.", USED, thinking=(Thinking("Hm.", "sealed", "solver-1"),))
 
-    runtime.solver.plays(scene)
+    runtime.solver.streams(stream_reply)
     thinking = {"type": "enabled", "budget_tokens": 1024}
     events = events_of(posted(runtime, stream=True, thinking=thinking).content)
     assert events[0]["type"] == "message_start"
@@ -472,11 +472,11 @@ def test_an_upstream_that_fails_is_a_server_error(
 def test_a_stream_that_cannot_go_on_ends_with_an_error(
     runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
-    runtime.solver.plays(scene)
+    runtime.solver.streams(stream_reply)
     stream = client.messages.create(**asked(model="solver", stream=True))
     with pytest.raises(anthropic.APIStatusError, match="broken off"):
         list(stream)

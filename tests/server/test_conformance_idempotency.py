@@ -40,9 +40,9 @@ class Counting:
         self.asked = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
-        runtime.solver.plays(self.scene)
+        runtime.solver.streams(self.stream_reply)
 
-    async def scene(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         self.calls += 1
         number = self.calls
         self.asked.set()

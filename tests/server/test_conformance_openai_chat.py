@@ -507,14 +507,14 @@ def test_a_stream_that_breaks_off_continues_where_it_was(
 ) -> None:
     scenes = ["breaks", "goes on"]
 
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         if scenes.pop(0) == "breaks":
             yield Delta("one two")
             raise Unavailable("broken off")
         yield Delta(" three")
         yield Reply(" three", USED)
 
-    runtime.solver.plays(scene)
+    runtime.solver.streams(stream_reply)
     stream = sdk.chat.completions.create(model=model, messages=WHY, stream=True)
     words = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert words == "one two three"
@@ -523,12 +523,12 @@ def test_a_stream_that_breaks_off_continues_where_it_was(
 def test_a_stream_that_cannot_go_on_ends_with_an_error(
     runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
     for worker in runtime.workers:
-        worker.plays(scene)
+        worker.streams(stream_reply)
     stream = sdk.chat.completions.create(model="solver", messages=WHY, stream=True)
     with pytest.raises(openai.APIError, match="broken off"):
         list(stream)

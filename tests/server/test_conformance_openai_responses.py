@@ -127,13 +127,13 @@ def test_the_first_words_come_before_the_last_are_there(
 def test_a_recorded_stream_fits_the_sdks_types(runtime: Runtime) -> None:
     runtime.plans(*TWO_STEPS)
 
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("Hm.", "thinking")
         yield Delta("It is ")
         yield Delta("so.")
         yield Reply("It is so.", USED, thinking=(Thinking("Hm.", "sealed", "solver-1"),))
 
-    runtime.solver.plays(scene)
+    runtime.solver.streams(stream_reply)
     body = posted(
         runtime,
         stream=True,
@@ -259,11 +259,11 @@ def test_a_streamed_refusal_of_structured_output_is_reported_as_one(
 def test_a_refusal_of_which_a_piece_was_streamed_continues_as_an_answer(
     runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("I will")
         yield Reply("I will not.", finish="refused", usage=USED)
 
-    runtime.solver.plays(scene)
+    runtime.solver.streams(stream_reply)
     events = list(sdk.responses.create(model="solver", input="Why?", stream=True))
     assert "response.refusal.delta" not in [event.type for event in events]
     last = events[-1]
@@ -449,11 +449,11 @@ def test_an_upstream_that_fails_is_a_server_error(
 
 
 def test_a_stream_that_cannot_go_on_ends_as_failed(runtime: Runtime, sdk: openai.OpenAI) -> None:
-    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
-    runtime.solver.plays(scene)
+    runtime.solver.streams(stream_reply)
     heard = list(sdk.responses.create(model="solver", input="Why?", stream=True))
     assert [event.type for event in heard[-2:]] == ["error", "response.failed"]
 

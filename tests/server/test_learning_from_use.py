@@ -11,7 +11,7 @@ from podium.server.access import KeyAuthenticator
 from podium.server.access.keys import make_key
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
-from podium.train.run_data import KEPT_OUT, RunDataset, judged_runs
+from podium.train.run_data import TRAINING_DISABLED, RunDataset, judged_runs
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -30,10 +30,10 @@ async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: 
             path = f"/v1/runs/{asked.headers['x-podium-run']}/feedback"
             assert (await served.client.post(path, json={"score": 1})).status_code == 200
             assert "x-podium-run" not in (await served.ask("In private?", store=False)).headers
-        harvest, left_out = RunDataset(), Counter[str]()
+        dataset, left_out = RunDataset(), Counter[str]()
         async for judged in judged_runs(store, left_out):
-            harvest.take(judged)
+            dataset.take(judged)
         await access.close()
-    assert [(item.question, item.reward) for item in harvest.outcomes] == [("By giving?", 1.0)]
-    assert [item.question for item in harvest.tasks] == ["By giving?"]
-    assert left_out == {KEPT_OUT: 1}
+    assert [(item.question, item.reward) for item in dataset.outcomes] == [("By giving?", 1.0)]
+    assert [item.question for item in dataset.tasks] == ["By giving?"]
+    assert left_out == {TRAINING_DISABLED: 1}

@@ -25,7 +25,7 @@ def hour(number: int) -> str:
     return NOON.replace("12", f"{number:02}")
 
 
-def test_a_digest_has_every_call_and_when_it_ended() -> None:
+def test_a_digest_has_every_call_with_its_end() -> None:
     run = run_with_calls(
         run_number(1),
         (SOLVE, (attempt("solo", 2.0, at=1.0, error="no"), attempt("helper", 1.0, at=3.5))),
@@ -41,14 +41,14 @@ def test_a_digest_has_every_call_and_when_it_ended() -> None:
     assert calls[2].seconds == 1.0
 
 
-def test_a_call_that_an_open_breaker_refused_is_none() -> None:
+def test_a_call_refused_by_an_open_breaker_is_not_counted() -> None:
     refused = Attempt("solo", NO_USAGE, 0.0, 5.0, 5.0, "solo has failed too often")
     run = run_with_calls(run_number(1), (SOLVE, (refused, attempt("helper"))), planning=(refused,))
     assert [call.worker for call in digest_run(run).calls] == ["helper"]
     assert recorded_spending(run).calls == 1
 
 
-def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> None:
+def test_nested_steps_have_the_position_of_their_outer_step() -> None:
     inner = run_with_calls(run_number(2), (SOLVE, (attempt("solo"),)))
     outer = Step("deputy", "Take this over.", ())
     run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)), (outer, ()))

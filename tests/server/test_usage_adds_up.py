@@ -486,7 +486,7 @@ async def _adds_up(directory: Path, drawn: dict[str, Any]) -> None:
         planning = sum(row.orchestration_input_tokens for row in rows)
         assert planning == books.orchestration.input_tokens
         assert sum(row.cost_usd for row in rows) == pytest.approx(books.cost_usd)
-        assert not any(row.unknown_tokens or row.unknown_cost for row in rows)
+        assert not any(row.unknown_usage_count or row.unknown_cost_count for row in rows)
 
 
 @given(drawn=WISHES)
@@ -510,8 +510,8 @@ async def _stays_unknown(directory: Path, drawn: dict[str, Any]) -> None:
         if conversation.went_well and drawn["spoken"] != "messages":  # it must tell a number
             assert (None in conversation.used) == unknown
         rows = await set_up.charged()
-        assert any(row.unknown_tokens for row in rows) == unknown
-        assert any(row.unknown_cost for row in rows) == (books.cost_usd is None)
+        assert any(row.unknown_usage_count for row in rows) == unknown
+        assert any(row.unknown_cost_count for row in rows) == (books.cost_usd is None)
 
 
 def test_everything_that_can_happen_was_tried() -> None:

@@ -50,7 +50,7 @@ def test_unknown_is_not_zero() -> None:
         [digest_run(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
     )
     ada = found["ada"]
-    assert (ada["cost_usd"], ada["unknown_cost"]) == (None, 1)
+    assert (ada["cost_usd"], ada["unknown_cost_count"]) == (None, 1)
     assert ada["seconds"] == {"p50": None, "p95": None}
     assert (NOTHING["share"], NOTHING["error_rate"]) == (None, None)
 

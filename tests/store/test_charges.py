@@ -39,8 +39,8 @@ def test_unreported_usage_is_charged_as_estimated(
     run = with_calls(make_run(steps=2), unknown)
     used = charge_of(replace(run, spent=Spent(2, 1015, 5.25, 1.0)), DAY).usage
     assert (used.input_tokens, used.output_tokens, used.cost_usd) == (10, 5, 0.25)
-    assert (used.unknown_tokens, used.assumed_tokens) == (1, 1000)
-    assert (used.unknown_cost, used.assumed_usd) == (1, 5.0)
+    assert (used.unknown_usage_count, used.assumed_tokens) == (1, 1000)
+    assert (used.unknown_cost_count, used.assumed_usd) == (1, 5.0)
 
 
 def test_reported_usage_is_not_estimated(make_run: Callable[..., Run]) -> None:
@@ -58,4 +58,4 @@ def test_what_cannot_be_is_not_believed(make_run: Callable[..., Run]) -> None:
     run = with_calls(replace(make_run(steps=1), spent=Spent()), *calls)
     used = charge_of(run, DAY).usage
     assert (used.input_tokens, used.output_tokens, used.cost_usd) == (1, 1, 0.0)
-    assert (used.unknown_tokens, used.unknown_cost) == (1, 1)
+    assert (used.unknown_usage_count, used.unknown_cost_count) == (1, 1)

@@ -56,7 +56,7 @@ async def test_of_several_one_takes_up_what_was_never_begun(where: str) -> None:
     await store.close()
 
 
-async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(where: str) -> None:
+async def test_an_idempotency_key_is_taken_over_after_the_lease(where: str) -> None:
     now = 0
     store = await SqlRunStore.open(where, clock=lambda: at(now), lease_seconds=3601)
     found = await store.idempotency.register(MINE)
@@ -103,7 +103,7 @@ async def test_an_idempotency_key_that_was_taken_over_is_not_dropped_by_its_firs
 
 
 @pytest.mark.parametrize("tidied", [True, False])
-async def test_a_name_stands_for_a_day(where: str, tidied: bool) -> None:
+async def test_an_idempotency_key_expires_after_a_day(where: str, tidied: bool) -> None:
     now = 0
     store = await SqlRunStore.open(where, clock=lambda: at(now))
     await store.idempotency.register(MINE)
@@ -116,6 +116,6 @@ async def test_a_name_stands_for_a_day(where: str, tidied: bool) -> None:
     await store.close()
 
 
-def test_where_runs_are_kept_nowhere_no_names_are() -> None:
+def test_a_store_without_a_database_has_no_idempotency_keys() -> None:
     with pytest.raises(ConfigError, match="no database for idempotency keys"):
         _ = RunStore().idempotency

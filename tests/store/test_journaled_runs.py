@@ -22,7 +22,7 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import Heartbeat, RunStore
 from podium.store.journal import journal_events
 from podium.store.sql.run_store import SqlRunStore
-from support.harness import Actor
+from support.harness import FakeWorker
 
 WORKFLOW = Workflow((Step("solo", "first"), Step("solo", "second", "all")))
 
@@ -129,7 +129,7 @@ async def test_a_resume_cancelled_during_guardrails_can_be_repeated(
             buffered.do_not_store(event.run)
 
     guardrail = Guardrail("slow", slow_at_results, stages=("question",))
-    worker = Actor("solo", looking, can=("tools",))
+    worker = FakeWorker("solo", looking, can=("tools",))
     async with AsyncPodium([worker], store=buffered, guardrails=[guardrail]) as podium:
         waiting = await podium.ask(
             "Why?", response_options=ResponseOptions(tools=(TOOL,)), emit=emit

@@ -56,8 +56,8 @@ def used(day: str, model: str = "podium", *, key_id: str = "key_1") -> KeyUsage:
         orchestration_input_tokens=4,
         orchestration_output_tokens=1,
         cost_usd=0.25,
-        unknown_tokens=1,
-        unknown_cost=1,
+        unknown_usage_count=1,
+        unknown_cost_count=1,
         assumed_tokens=100,
         assumed_usd=0.5,
     )
@@ -120,8 +120,8 @@ async def test_what_was_used_adds_up_by_key_day_and_model(keys: KeyStore) -> Non
         orchestration_input_tokens=8,
         orchestration_output_tokens=2,
         cost_usd=0.5,
-        unknown_tokens=2,
-        unknown_cost=2,
+        unknown_usage_count=2,
+        unknown_cost_count=2,
         assumed_tokens=200,
         assumed_usd=1.0,
     )
@@ -143,7 +143,7 @@ async def test_usage_is_listed_from_a_day_to_a_day(keys: KeyStore) -> None:
     ]
 
 
-async def test_a_key_stands_by_day_month_and_in_all(keys: KeyStore) -> None:
+async def test_charges_are_summed_by_day_month_and_in_total(keys: KeyStore) -> None:
     assert await keys.quotas.charges("key_1", "2026-02-28") == KeyCharges()
     await keys.quotas.record(
         [

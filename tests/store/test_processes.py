@@ -88,7 +88,7 @@ async def test_every_finished_step_survives_the_death_of_the_process(tmp_path: P
     run = await store.load("killed")
     assert run.status == "running"
     assert [step.reply for step in run.steps] == ["reply 0", "reply 1", "reply 2"]
-    assert run.rounds[0].unfinished
+    assert run.rounds[0].is_unfinished
     await store.close()
 
 

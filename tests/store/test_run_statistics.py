@@ -43,7 +43,7 @@ async def test_what_is_unknown_is_counted_and_not_added(
     unknown = replace(step, attempts=(replace(step.attempts[0], cost_usd=None),))
     await store.finish(replace(run, rounds=(replace(run.rounds[0], steps=(unknown,)),)))
     (sums,) = await store.statistics.daily_totals(**DAY)
-    assert (sums.cost_usd, sums.unknown_cost, sums.unknown_tokens) == (0.0, 1, 0)
+    assert (sums.cost_usd, sums.unknown_cost_count, sums.unknown_usage_count) == (0.0, 1, 0)
 
 
 async def test_a_run_still_in_progress_is_in_no_sum(store: SqlRunStore, make_run: MakeRun) -> None:

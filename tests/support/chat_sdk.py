@@ -52,7 +52,7 @@ def chunks(stream: bytes) -> list[ChatCompletionChunk]:
     return [checked_chunk(document) for document in events(stream)]
 
 
-class Backstage:
+class SdkServer:
     """A client of the real SDK whose requests are read, and answered as the test says.
 
     `asked` holds what was read. The answer to each request is the next of `answers`: an Answer, a

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from podium.conductors.evolved_turns import ROLES, Description
+from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
 from podium.core.run import TurnRole
 from podium_lab.evolution.coordinator import Coordinator, Vector
 
 WORKERS = ("ann", "bob")
 
 
-def described(workers: Sequence[str] = WORKERS, **changes: Any) -> Description:
+def described(workers: Sequence[str] = WORKERS, **changes: Any) -> CoordinatorDescription:
     """A description as wide as it has rows."""
     roles = changes.pop("roles", ROLES)
     width = changes.pop("width", len(workers) + len(roles))
-    return Description(
+    return CoordinatorDescription(
         workers=tuple(workers),
         roles=roles,
         base=changes.pop("base", "tiny"),

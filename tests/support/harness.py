@@ -1,4 +1,4 @@
-"""Small workers, and a stage on which the engine lets them act."""
+"""Fake workers, and a harness that executes workflows over them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podium.engine import CallPolicy, Execution, RetryPolicy, RunContext, Toolbo
 Behaviour = Callable[[Request], str | Reply | Exception]
 
 
-class Actor(Worker):
+class FakeWorker(Worker):
     """A worker that does what the test says, and remembers what it was asked."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Actor(Worker):
 
 @dataclass
 class EngineHarness:
-    """Executes workflows over actors, with a manual clock."""
+    """Executes workflows over fakes, with a manual clock."""
 
     budget: Budget = field(default_factory=Budget)
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(jitter=lambda: 1.0))
@@ -89,7 +89,7 @@ class EngineHarness:
     def prepare(
         self,
         workflow: Workflow,
-        *actors: Worker,
+        *fakes: Worker,
         question: str = "q",
         round_: int = 0,
         previous: tuple[Round, ...] = (),
@@ -99,19 +99,19 @@ class EngineHarness:
         self.call_policy = CallPolicy(self.retry, sleep=self._sleep)
         self.call_policy.bind()
         self.ledger = Ledger(self.budget)
-        workers: Mapping[str, Worker] = {actor.profile.name: actor for actor in actors}
+        workers: Mapping[str, Worker] = {fake.profile.name: fake for fake in fakes}
         emit = self.events.append if self.watch else None
         run = Run(
             id="run_test",
             question=question,
             status="running",
-            pool=Pool(tuple(actor.profile for actor in actors)),
+            pool=Pool(tuple(fake.profile for fake in fakes)),
             conductor="fixed",
             created_at="2026-01-02T00:00:00+00:00",
             **more,  # type: ignore[arg-type]
         )
         context = RunContext(
-            conductor=FixedConductor(workflow),
+            nested_conductor=FixedConductor(workflow),
             workers=workers,
             call_policy=self.call_policy,
             ledger=self.ledger,
@@ -129,8 +129,8 @@ class EngineHarness:
             stream=self.watch,
         )
 
-    async def carry_out(self, workflow: Workflow, *actors: Worker, **more: Any) -> Execution:
-        execution = self.prepare(workflow, *actors, **more)
+    async def execute(self, workflow: Workflow, *fakes: Worker, **more: Any) -> Execution:
+        execution = self.prepare(workflow, *fakes, **more)
         await execution.execute()
         return execution
 

@@ -37,7 +37,7 @@ from podium.workers import ScriptedWorker
 from podium.workers.scripted import Script
 
 Result = TypeVar("Result")
-Scene = Callable[[Request], AsyncGenerator[Delta | Reply]]
+StreamReply = Callable[[Request], AsyncGenerator[Delta | Reply]]
 
 PATIENCE: Final = 20.0
 """Seconds within which anything that a test waits for has happened, on however busy a machine."""
@@ -46,9 +46,9 @@ USED: Final = Usage(100, 10, 40, 4, 0)
 """What every reply says that it took."""
 
 
-class Player(Worker):
-    """A worker with a script that can be changed. A scene replaces it for what scripts cannot
-    say: streams that hang or break off. `being_asked` is set when a call of its hangs, and
+class LoopbackWorker(Worker):
+    """A worker with a script that can be changed, or a function that streams what scripts cannot:
+    replies that hang or break off. `being_asked` is set when a call of its hangs, and
     `cancelled` when that call was cancelled."""
 
     def __init__(self, name: str, *can: Capability, price: float, fallback: str | None) -> None:
@@ -70,18 +70,18 @@ class Player(Worker):
         self.says(f"{self.profile.name} says so")
 
     def says(self, script: Script) -> None:
-        """These lines from now on."""
+        """Reply by this script from now on."""
         self._scripted = ScriptedWorker(self.profile, script, usage=USED)
-        self._scene: Scene = self._scripted.stream
+        self._stream_reply: StreamReply = self._scripted.stream
 
-    def plays(self, scene: Scene) -> None:
-        """That scene from now on."""
-        self._scene = scene
+    def streams(self, stream_reply: StreamReply) -> None:
+        """Stream replies by this function from now on."""
+        self._stream_reply = stream_reply
 
     def hangs_after(self, *words: str) -> None:
         """Says these words and then nothing more, until the call is cancelled."""
 
-        async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+        async def stream_reply(request: Request) -> AsyncGenerator[Delta | Reply]:
             for word in words:
                 yield Delta(word)
             self.being_asked.set()
@@ -91,7 +91,7 @@ class Player(Worker):
                 self.cancelled.set()
                 raise
 
-        self.plays(scene)
+        self.streams(stream_reply)
 
     @property
     def requests(self) -> list[Request]:
@@ -99,15 +99,15 @@ class Player(Worker):
         return list(self._scripted.requests)
 
     async def reply(self, request: Request) -> Reply:
-        """The end of the scene."""
-        async for piece in self._scene(request):
+        """The end of the stream_reply."""
+        async for piece in self._stream_reply(request):
             if isinstance(piece, Reply):
                 return piece
-        raise AssertionError("a scene ends with a reply")
+        raise AssertionError("a stream_reply ends with a reply")
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """The scene."""
-        return self._scene(request)
+        """The stream_reply."""
+        return self._stream_reply(request)
 
 
 class Runtime:
@@ -119,10 +119,10 @@ class Runtime:
         self._settings = settings
         self._path = directory / "podium.db"
         every: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning")
-        self.solver = Player("solver", *every, price=2.0, fallback="seer")
-        self.seer = Player("seer", "vision", *every, price=4.0, fallback=None)
-        self.plain = Player("plain", price=1.0, fallback=None)
-        self.planner = Player("planner", *every, price=8.0, fallback=None)
+        self.solver = LoopbackWorker("solver", *every, price=2.0, fallback="seer")
+        self.seer = LoopbackWorker("seer", "vision", *every, price=4.0, fallback=None)
+        self.plain = LoopbackWorker("plain", price=1.0, fallback=None)
+        self.planner = LoopbackWorker("planner", *every, price=8.0, fallback=None)
         self.pool = Pool(tuple(item.profile for item in self.workers))
         self.app = create_app(self._open, DIALECTS)
         self.address = ""
@@ -133,7 +133,7 @@ class Runtime:
         self._access: KeyAuthenticator | None = None
 
     @property
-    def workers(self) -> tuple[Player, ...]:
+    def workers(self) -> tuple[LoopbackWorker, ...]:
         """Who is in the pool."""
         return (self.solver, self.seer, self.plain)
 
@@ -182,7 +182,7 @@ class Runtime:
             self.workers,
             ModelConductor(self.planner, structured="lists"),
             options=Options(),
-            retry=RetryPolicy(attempts=2, first_wait=0.0),
+            retry=RetryPolicy(attempts=2, initial_wait_seconds=0.0),
             breaker=BreakerPolicy(enabled=False),  # a test may call what another one has fail
             store=buffered,
         )

@@ -71,7 +71,7 @@ def client_that_hears(stream: bytes) -> openai.OpenAI:
     return openai.OpenAI(api_key="none", base_url="http://podium.test/v1", http_client=http)
 
 
-class Backstage:
+class SdkServer:
     """Clients of the real SDK whose requests are read, and answered as the test says.
 
     `asked` holds what was read. The answer to each request is the next of `answers`.

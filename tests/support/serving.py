@@ -67,7 +67,7 @@ def application(
             workers,
             conductor or RulesConductor(),
             options=options,
-            retry=RetryPolicy(attempts=2, first_wait=0.0),
+            retry=RetryPolicy(attempts=2, initial_wait_seconds=0.0),
             store=buffered,
             guardrails=guardrails,
             router=mini,

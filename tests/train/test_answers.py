@@ -18,7 +18,7 @@ from podium.tasks.graders import CodeGrader
 from podium.train.exercises import Exercise
 from podium.workers import Endpoint, Http
 from podium.workers.python import PythonWorker
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.recipes import GRPO, make_recipe
 
 pytest.importorskip("torch")
@@ -68,7 +68,7 @@ async def is_four(answer: str) -> bool:
 
 TASK = Task(id="sum", question="2 + 2?", grader=is_four)
 EXERCISE = Exercise(
-    TASK, PlanningContext(question=TASK.question, pool=Pool((Actor("one").profile,)))
+    TASK, PlanningContext(question=TASK.question, pool=Pool((FakeWorker("one").profile,)))
 )
 
 
@@ -87,7 +87,7 @@ def rollouts(tmp_path: Path, policy: Parrot, text: str = ANSWERS) -> AnswerRollo
     recipe = make_recipe(tmp_path, text)
     python = WorkerProfile(name="python", provider="python")
     workers = [
-        Actor("one", lambda _: "the sum is four"),
+        FakeWorker("one", lambda _: "the sum is four"),
         *([PythonWorker(python, Endpoint(), Http())] if text == PROGRAMS else []),
     ]
     return AnswerRollouts(recipe, policy, None, workers)  # type: ignore[arg-type]

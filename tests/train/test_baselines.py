@@ -30,7 +30,7 @@ from podium.train.worker_set import make_scorers
 from podium_lab.etudes import FAMILIES, FlakyWorker
 from podium_lab.etudes.training import held_out_etudes
 from podium_lab.etudes.workers import oracle_workers
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.recipes import GRPO, everyday_exercises, make_recipe
 
 ETUDES = """
@@ -123,8 +123,8 @@ def asked(question: str, pool: Pool) -> Exercise:
 async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ceiling(
     tmp_path: Path,
 ) -> None:
-    sums = Actor("sums", lambda request: "42" if request.text == "6 x 7?" else "40")
-    gone = Actor("gone", lambda request: RequestRefused("no such model"), fallback="sums")
+    sums = FakeWorker("sums", lambda request: "42" if request.text == "6 x 7?" else "40")
+    gone = FakeWorker("gone", lambda request: RequestRefused("no such model"), fallback="sums")
     pool = Pool((sums.profile, gone.profile))
     exercises = [asked("6 x 7?", pool), asked("4 x 11?", pool)]
     recipe = make_recipe(tmp_path)

@@ -34,7 +34,7 @@ def warned(scores: Sequence[Score], **more: object) -> dict[str, str]:
     return collapse_warnings(diagnose(rollouts(scores), StepBaselines(**more)))  # type: ignore[arg-type]
 
 
-def test_a_healthy_step_warns_of_nothing() -> None:
+def test_a_healthy_step_gives_no_warning() -> None:
     assert warned(healthy(), max_tokens=160) == {}
 
 

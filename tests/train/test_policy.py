@@ -151,7 +151,7 @@ def test_a_conversation_is_encoded_up_to_where_the_plan_begins(recipe: Recipe) -
 # ---- what is written
 
 
-def test_an_adapter_that_was_written_is_the_one_to_go_on_from(
+def test_training_continues_from_the_written_adapter(
     recipe: Recipe, base: Path, tmp_path: Path
 ) -> None:
     policy = Policy(recipe)

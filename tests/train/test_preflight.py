@@ -133,7 +133,7 @@ def test_what_began_before_there_was_a_key_continues(
     check_output(recipe, resume=True)
 
 
-def test_a_new_key_at_another_value_is_all_that_differs_from_what_began_before_it(
+def test_a_changed_newer_key_is_the_only_reported_difference(
     tmp_path: Path,
 ) -> None:
     text, overrides, newer = BEFORE[0]

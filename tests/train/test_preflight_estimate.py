@@ -28,7 +28,7 @@ def test_cost_is_calls_times_the_mean_price_of_one(tmp_path: Path) -> None:
     assert taken.worker_output_tokens == 64_000
     # a call costs 0.001 + 0.001 with `one`, and twice that with `two`
     assert taken.usd == pytest.approx(640 * 0.003)
-    assert taken.usd_most == pytest.approx(640 * 0.004)
+    assert taken.usd_max == pytest.approx(640 * 0.004)
 
 
 def test_what_may_be_tried_beside_is_reported_and_bounds_the_cost(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_what_may_be_tried_beside_is_reported_and_bounds_the_cost(tmp_path: Path
         taken = estimate(recipe, recipe_pool(recipe))
         assert taken.tried == 10 * 4 * tried
         assert taken.worker_calls == 640  # how often no plan is right is unknown
-        assert taken.usd_most == pytest.approx((640 + 2 * taken.tried) * 0.004)
+        assert taken.usd_max == pytest.approx((640 + 2 * taken.tried) * 0.004)
 
 
 def test_steps_that_go_over_the_same_questions_cost_nothing_more(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_unknown_price_makes_the_cost_unknown(tmp_path: Path) -> None:
     taken = estimate(recipe, recipe_pool(recipe))
     assert taken.usd is None
     assert taken.unpriced == ("one",)
-    assert taken.usd_known == pytest.approx(320 * 0.004)
+    assert taken.usd_priced == pytest.approx(320 * 0.004)
 
 
 def test_measurements_on_the_way_are_counted(tmp_path: Path) -> None:

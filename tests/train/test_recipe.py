@@ -258,7 +258,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
             ["reward.accept_penalty=0.3"],
             "reward.accept_penalty has no effect without [recursion]",
         ),
-        (GRPO, ["pool.unsure_rate=0.3"], "pool.unsure_rate has no effect without [recursion]"),
+        (GRPO, ["pool.flaky_rate=0.3"], "pool.flaky_rate has no effect without [recursion]"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
         (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),
@@ -317,8 +317,8 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (LESSONS, ["prompt.length=trained"], "prompt has no effect with [sft]"),
         (
             LESSONS,
-            ["data.etudes.true_access=0.1"],
-            'data.etudes.true_access has no effect with sft.dataset = "specialists"',
+            ["data.etudes.correct_access_share=0.1"],
+            'data.etudes.correct_access_share has no effect with sft.dataset = "specialists"',
         ),
         (
             LESSONS,

@@ -104,12 +104,12 @@ def test_a_wrong_answer_earns_something_for_the_right_results_on_its_way() -> No
     assert sum(reward.of_plan(right=False, steps=3, reached=1.0).values()) == pytest.approx(0.5)
 
 
-def test_a_right_answer_earns_the_same_whatever_lay_on_its_way() -> None:
+def test_milestones_add_nothing_to_a_right_answer() -> None:
     reward = Reward(wrong=0.1, milestones=0.4)
     assert sum(reward.of_plan(right=True, steps=3, reached=1.0).values()) == pytest.approx(1.0)
     assert sum(reward.of_plan(right=True, steps=3).values()) == pytest.approx(1.0)
 
 
-def test_coming_near_can_never_be_worth_an_answer() -> None:
+def test_milestones_earn_less_than_a_right_answer() -> None:
     with pytest.raises(ConfigError, match="reward.milestones is 0.5"):
         Reward(milestones=0.5)

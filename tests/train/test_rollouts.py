@@ -21,7 +21,7 @@ from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium.train.score import Score
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.recipes import make_recipe
 from support.rounds import answered
 
@@ -32,7 +32,7 @@ from podium.workers.local.decoding import Completion, Sampling
 
 pytestmark = pytest.mark.torch
 
-SOLVER = Actor("solver")
+SOLVER = FakeWorker("solver")
 POOL = Pool((SOLVER.profile,))
 
 
@@ -192,7 +192,7 @@ async def test_a_measurement_asks_once_and_leaves_the_batch_alone(tmp_path: Path
 async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Path) -> None:
     from podium.train.score import Scorer
 
-    solver = Actor("solver")
+    solver = FakeWorker("solver")
     solver.gate = asyncio.Event()
     policy = Reading(
         lambda question, copy: write(Workflow((Step("solver", f"{question} {copy}"),)), POOL)
@@ -206,8 +206,8 @@ async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Pa
     assert solver.most_in_flight == 4
 
 
-def saying(name: str) -> Actor:
-    return Actor(name, lambda request: name)
+def saying(name: str) -> FakeWorker:
+    return FakeWorker(name, lambda request: name)
 
 
 CREW = tuple(map(saying, ("ann", "ben", "cat")))

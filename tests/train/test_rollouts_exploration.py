@@ -7,9 +7,9 @@ from random import Random
 from podium.core.pool import Pool
 from podium.core.workflow import Step, Workflow
 from podium.train.rollouts import variations
-from support.harness import Actor
+from support.harness import FakeWorker
 
-POOL = Pool(tuple(Actor(name).profile for name in ("ann", "ben", "cat", "dan")))
+POOL = Pool(tuple(FakeWorker(name).profile for name in ("ann", "ben", "cat", "dan")))
 PLAN = Workflow((Step("ann", "find it"), Step("ben", "double it", access=(0,))))
 
 
@@ -38,5 +38,5 @@ def test_after_a_round_a_step_may_also_read_all_of_it() -> None:
 
 
 def test_a_pool_of_one_has_no_variations() -> None:
-    alone = Pool((Actor("ann").profile,))
+    alone = Pool((FakeWorker("ann").profile,))
     assert variations(Workflow((Step("ann", "find it"),)), alone, 3, Random(1)) == []

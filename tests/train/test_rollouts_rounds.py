@@ -19,7 +19,7 @@ from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.recipes import make_recipe
 
 torch = pytest.importorskip("torch")
@@ -31,7 +31,7 @@ score = pytest.importorskip("podium.train.score")
 pytestmark = pytest.mark.torch
 
 RECURSION = ["recursion.share=0.5", "prompt.length=trained", "prompt.access=index"]
-SOLVER = Actor("solver", lambda request: "42" if "again" in request.text else "41")
+SOLVER = FakeWorker("solver", lambda request: "42" if "again" in request.text else "41")
 POOL = Pool((SOLVER.profile,))
 GUESS = write(Workflow((Step("solver", "Guess"),)), POOL)
 AGAIN = write(Workflow((Step("solver", "Try again"),)), POOL)

@@ -47,10 +47,10 @@ def judged(run: Run, reward: float = 1.0, **more: Any) -> JudgedRun:
 
 
 def taken(*given: JudgedRun) -> RunDataset:
-    harvest = RunDataset()
+    dataset = RunDataset()
     for item in given:
-        harvest.take(item)
-    return harvest
+        dataset.take(item)
+    return dataset
 
 
 async def test_only_runs_that_were_judged_are_learned_from(store: RunStore) -> None:
@@ -84,7 +84,7 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
         (keys["open"].id, False),
         (keys["wary"].id, True),
     ]
-    assert left_out == {use.KEPT_OUT: 1, use.UNKNOWN_KEY: 1}
+    assert left_out == {use.TRAINING_DISABLED: 1, use.UNKNOWN_KEY: 1}
 
 
 async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) -> None:
@@ -94,7 +94,7 @@ async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) 
     for allowed in (False, True):
         await store.keys.change(replace(key, rules=Rules(training=allowed)))
         found, left_out = await found_in(store)
-        assert (len(found), left_out[use.KEPT_OUT]) == (int(allowed), int(not allowed))
+        assert (len(found), left_out[use.TRAINING_DISABLED]) == (int(allowed), int(not allowed))
 
 
 REDACTED = GuardrailCheck(guardrail="pii", stage="reply", action="redacted", step=0)
@@ -125,11 +125,11 @@ async def test_an_unreadable_run_affects_no_other(store: RunStore, tmp_path: Pat
 
 def test_one_step_teaches_the_router_and_several_the_conductor_alone() -> None:
     several = kept_run(1, rounds=(round_of(step_record(0), step_record(1)),), answer="42")
-    harvest = taken(judged(kept_run(0)), judged(several))
-    assert [outcome.question for outcome in harvest.outcomes] == ["Question 0?"]
-    assert harvest.without["outcomes"] == {use.SEVERAL_STEPS: 1}
-    assert "Question 1?" in [task.question for task in harvest.tasks]
-    assert len(harvest.plans) == 2
+    dataset = taken(judged(kept_run(0)), judged(several))
+    assert [outcome.question for outcome in dataset.outcomes] == ["Question 0?"]
+    assert dataset.unused["outcomes"] == {use.SEVERAL_STEPS: 1}
+    assert "Question 1?" in [task.question for task in dataset.tasks]
+    assert len(dataset.plans) == 2
 
 
 TOOL = Tool(name="search", description="", parameters={})
@@ -139,16 +139,16 @@ def test_a_question_that_does_not_stand_by_itself_is_no_outcome_and_no_task() ->
     chat = kept_run(0, history=(user("Hello"), assistant("Hi")))
     tools = kept_run(1, response_options=replace(DEFAULT_RESPONSE_OPTIONS, tools=(TOOL,)))
     messages = kept_run(2, history=(system("Answer briefly."),))
-    harvest = taken(judged(chat), judged(tools), judged(messages))
-    assert [outcome.question for outcome in harvest.outcomes] == ["Question 2?"]
-    assert harvest.without["outcomes"] == {use.NOT_BY_ITSELF: 2}
-    assert harvest.without["tasks"] == {use.NOT_BY_ITSELF: 3}
+    dataset = taken(judged(chat), judged(tools), judged(messages))
+    assert [outcome.question for outcome in dataset.outcomes] == ["Question 2?"]
+    assert dataset.unused["outcomes"] == {use.NEEDS_CONTEXT: 2}
+    assert dataset.unused["tasks"] == {use.NEEDS_CONTEXT: 3}
 
 
 def test_what_others_must_not_see_is_no_task_to_ask_them() -> None:
-    harvest = taken(judged(kept_run(0), excludes=True))
-    assert (harvest.tasks, harvest.without["tasks"]) == ([], {use.EXCLUDING: 1})
-    assert len(harvest.outcomes) == 1
+    dataset = taken(judged(kept_run(0), excludes=True))
+    assert (dataset.tasks, dataset.unused["tasks"]) == ([], {use.WORKER_EXCLUDED: 1})
+    assert len(dataset.outcomes) == 1
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_what_others_must_not_see_is_no_task_to_ask_them() -> None:
 def test_a_short_answer_that_was_thought_good_is_what_others_are_graded_by(
     answer: str, reward: float, reference: str | None
 ) -> None:
-    harvest = taken(judged(kept_run(answer=answer), reward))
-    assert [task.answer for task in harvest.tasks] == ([] if reference is None else [reference])
-    assert harvest.without["tasks"][use.NO_REFERENCE] == (reference is None)
+    dataset = taken(judged(kept_run(answer=answer), reward))
+    assert [task.answer for task in dataset.tasks] == ([] if reference is None else [reference])
+    assert dataset.unused["tasks"][use.NO_REFERENCE] == (reference is None)
 
 
 def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
         id="t", question="Question 0?", answer="7", grader="number", parameters={"tolerance": 0.1}
     )
     task = json.dumps(given.to_json())
-    harvest = taken(judged(kept_run(answer="8"), 0.0, task=task, source="grader:number"))
-    save_suite(tmp_path / "tasks.jsonl", harvest.tasks)
+    dataset = taken(judged(kept_run(answer="8"), 0.0, task=task, source="grader:number"))
+    save_suite(tmp_path / "tasks.jsonl", dataset.tasks)
     (read,) = read_records(tmp_path / "tasks.jsonl")
     assert read == replace(given, id=kept_run().id, kind=use.KIND)
 
@@ -201,8 +201,8 @@ async def test_feedback_with_an_answer_makes_a_task_that_its_run_solves(
 def test_a_judges_task_needs_an_answer_that_was_thought_good() -> None:
     task = json.dumps({"question": "Question 0?", "answer": "", "grader": "judge"})
     run, by = kept_run(answer="42"), "grader:judge sage"
-    harvest = taken(judged(run, task=task, source=by))
-    assert [(item.grader, item.answer) for item in harvest.tasks] == [("contains", "42")]
+    dataset = taken(judged(run, task=task, source=by))
+    assert [(item.grader, item.answer) for item in dataset.tasks] == [("contains", "42")]
     assert not taken(judged(run, 0.0, task=task, source=by)).tasks
 
 
@@ -215,8 +215,8 @@ def test_of_one_question_the_latest_judgement_makes_the_task() -> None:
     one, other = (kept_run(number, question="Why?", answer=str(number)) for number in range(2))
     early, late = "2026-01-01T00:00:00.000+00:00", "2026-01-02T00:00:00.000+00:00"
     for order in ([(one, late), (other, early)], [(other, early), (one, late)]):
-        harvest = taken(*(judged(run, judged_at=moment) for run, moment in order))
-        assert [task.answer for task in harvest.tasks] == ["0"]
+        dataset = taken(*(judged(run, judged_at=moment) for run, moment in order))
+        assert [task.answer for task in dataset.tasks] == ["0"]
 
 
 EARLY, LATE, LATEST = (f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2, 3))
@@ -255,21 +255,21 @@ def test_praise_of_a_long_answer_takes_nothing_back() -> None:
 def test_a_correction_that_others_cannot_be_compared_with_is_no_task(
     answer: str, score: float
 ) -> None:
-    harvest = taken(
+    dataset = taken(
         judged(kept_run(answer="42"), score, task=correction_task("Question 0?", answer))
     )
-    assert (harvest.tasks, harvest.without["tasks"]) == ([], {use.NO_REFERENCE: 1})
+    assert (dataset.tasks, dataset.unused["tasks"]) == ([], {use.NO_REFERENCE: 1})
 
 
 def test_a_good_plan_is_an_example_that_a_conductor_can_be_taught(tmp_path: Path) -> None:
     run = kept_run(rounds=(round_of(step_record(0), step_record(1, access=(0,))),))
     replanned = kept_run(1, rounds=(round_of(step_record(0)), round_of(step_record(0), index=1)))
-    harvest = RunDataset(Prompt(length="trained"))
+    dataset = RunDataset(Prompt(length="trained"))
     for item in (judged(run), judged(run, 0.5), judged(replanned)):
-        harvest.take(item)
-    assert harvest.without["plans"] == {use.NOT_GOOD: 1, use.NO_PLAN: 1}
+        dataset.take(item)
+    assert dataset.unused["plans"] == {use.LOW_SCORE: 1, use.NO_PLAN: 1}
     file = tmp_path / "plans.jsonl"
-    file.write_text("".join(json.dumps(item) for item in harvest.plans), "utf-8")
+    file.write_text("".join(json.dumps(item) for item in dataset.plans), "utf-8")
     (example,) = file_examples(file)
     assert [message["role"] for message in example.messages] == ["system", "user"]
     assert "Question 0?" in example.messages[-1]["content"]

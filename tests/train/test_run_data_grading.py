@@ -71,10 +71,10 @@ async def test_what_was_judged_is_not_graded_again_unless_a_grader_did_it(store:
     both = [task(0, "Answer 0."), task(1, "No.")]
     await grade_runs(store, TaskGrader(both), limit=9)
     again = await grade_runs(store, TaskGrader(both), limit=9)
-    assert (again.right, again.wrong, again.left_out) == (0, 0, {grading.JUDGED_BEFORE: 2})
+    assert (again.right, again.wrong, again.left_out) == (0, 0, {grading.GRADED_BEFORE: 2})
     corrected = [task(0, "Answer 0."), task(1, "Answer 1.")]
     anew = await grade_runs(store, TaskGrader(corrected), limit=9, again=True)
-    assert (anew.right, anew.left_out) == (1, {grading.JUDGED_BEFORE: 1})
+    assert (anew.right, anew.left_out) == (1, {grading.GRADED_BEFORE: 1})
     assert await scores(store) == {
         kept_run(0).id: (0.5, ""),
         kept_run(1).id: (1.0, "exact"),
@@ -101,7 +101,10 @@ async def test_a_judge_is_shown_nothing_that_is_kept_from_it_or_from_training(
     )
     sage = judge(RIGHT)
     graded = await grade_runs(store, RubricGrader(sage, "Is it polite?"), limit=9)
-    assert (graded.right, graded.left_out) == (1, {use.KEPT_OUT: 1, grading.NOT_FOR_THE_JUDGE: 2})
+    assert (graded.right, graded.left_out) == (
+        1,
+        {use.TRAINING_DISABLED: 1, grading.JUDGE_EXCLUDED: 2},
+    )
     (request,) = sage.requests
     assert "Question 3?" in request.messages[-1].text
     assert await scores(store) == {kept_run(3).id: (1.0, "judge sage")}
@@ -115,7 +118,7 @@ async def test_a_judge_is_asked_about_no_question_that_does_not_stand_by_itself(
     await store.finish(kept_run(0, history=chat), kept_run(1, history=messages))
     sage = judge(RIGHT)
     graded = await grade_runs(store, RubricGrader(sage, "Is it true?"), limit=9)
-    assert (graded.right, graded.left_out) == (1, {use.NOT_BY_ITSELF: 1})
+    assert (graded.right, graded.left_out) == (1, {use.NEEDS_CONTEXT: 1})
     assert list(await scores(store)) == [kept_run(1).id]
     by_word = await grade_runs(store, TaskGrader([task(0, "Answer 0.")], judge=sage), limit=9)
     assert (by_word.right, by_word.left_out) == (1, {})

@@ -27,7 +27,7 @@ from podium_lab.etudes.etude import held_out
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.tasks import etude_task
 from podium_lab.etudes.workers import pool_profiles
-from support.harness import Actor
+from support.harness import FakeWorker
 
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 ONE = Workflow((Step("solver", "Solve it"),))
@@ -68,12 +68,14 @@ async def scored(
     return await scorer.score(text, task, pool, rounds=rounds, ended=ended, is_followed=is_followed)
 
 
-def saying(name: str, reply: str = "42", *, fallback: str | None = None) -> Actor:
-    return Actor(name, lambda request: reply, fallback=fallback)
+def saying(name: str, reply: str = "42", *, fallback: str | None = None) -> FakeWorker:
+    return FakeWorker(name, lambda request: reply, fallback=fallback)
 
 
-def failing(name: str, error: Exception | None = None, *, fallback: str | None = None) -> Actor:
-    return Actor(name, lambda request: error or Unavailable("down"), fallback=fallback)
+def failing(
+    name: str, error: Exception | None = None, *, fallback: str | None = None
+) -> FakeWorker:
+    return FakeWorker(name, lambda request: error or Unavailable("down"), fallback=fallback)
 
 
 # ---- outcomes
@@ -143,14 +145,14 @@ async def test_right_results_on_the_way_earn_their_share_where_the_reward_counts
 
     task = Task(id="t", question="Six times seven?", grader=is_42, milestones=(is_6, is_7))
     said = {"solver": "6", "other": "8", "judge": "48"}
-    workers = [Actor(name, lambda _, reply=reply: reply) for name, reply in said.items()]  # type: ignore[misc]
+    workers = [FakeWorker(name, lambda _, reply=reply: reply) for name, reply in said.items()]  # type: ignore[misc]
     near = await scored(JOIN, *workers, task=task, reward=Reward(wrong=0.1, milestones=0.4))
     assert near.reward == pytest.approx(0.3)
     assert near.parts["milestones"] == pytest.approx(0.2)
     assert (await scored(JOIN, *workers, task=task)).reward == 0.5
 
 
-async def test_a_plan_grader_judges_the_plan_and_nothing_is_carried_out() -> None:
+async def test_a_plan_grader_judges_the_plan_and_nothing_is_executed() -> None:
     solver = saying("solver")
     lenient = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: len(plan) == 1)
     result = await scored(ONE, solver, task=lenient)
@@ -186,7 +188,7 @@ async def test_a_fault_that_the_answer_does_not_depend_on_changes_nothing() -> N
 
 async def test_a_worker_that_answers_when_asked_again_is_no_fault() -> None:
     outcomes: Iterator[str | Exception] = iter([Unavailable("busy"), "42"])
-    solver = Actor("solver", lambda request: next(outcomes))
+    solver = FakeWorker("solver", lambda request: next(outcomes))
     assert (await scored(ONE, solver, attempts=2)).reward == 1.0
 
 
@@ -272,7 +274,7 @@ async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
     assert (await scored(ACCEPT, saying("solver"), task=graded, rounds=rounds)).reward == 1.0
 
 
-async def test_a_graded_plan_is_carried_out_where_another_round_continues_from_it() -> None:
+async def test_a_graded_plan_is_executed_if_another_round_follows() -> None:
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
     solver = saying("solver", "Hello yourself.")
     earned = partial(scored, task=graded, reward=Reward(replan_penalty=0.2, accept_penalty=0.2))
@@ -321,7 +323,7 @@ async def test_what_is_right_to_do_with_an_answer_earns_more_than_the_contrary(
 
 
 async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
-    reward = Reward(per_1000_worker_tokens=50)  # an actor uses two tokens a call
+    reward = Reward(per_1000_worker_tokens=50)  # an fake uses two tokens a call
     solver = saying("solver")
     rounds = await first_round(solver)
     again = await scored(ONE, solver, rounds=rounds, reward=reward)
@@ -333,7 +335,7 @@ async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
 
 
 async def test_an_unknown_cost_drops_the_rollout_with_a_reason() -> None:
-    silent = Actor("solver", lambda request: Reply("42"))
+    silent = FakeWorker("solver", lambda request: Reply("42"))
     result = await scored(ONE, silent, reward=Reward(per_1000_worker_tokens=1))
     assert result.reward is None
     assert "reported no usage" in result.problem
@@ -372,7 +374,7 @@ async def test_a_pool_with_a_missing_worker_is_refused() -> None:
 
 
 async def test_many_plans_are_scored_at_once_over_pools_of_their_own() -> None:
-    solver, other = saying("solver"), Actor("other", lambda request: Reply("7", Usage(1, 1)))
+    solver, other = saying("solver"), FakeWorker("other", lambda request: Reply("7", Usage(1, 1)))
     pools = (pool_of(solver, other), pool_of(other, solver))
     scorer = Scorer([solver, other])
     text = "model_id = [0]\nsubtasks = ['Solve it']\naccess_list = [[]]"
@@ -384,8 +386,8 @@ async def test_many_plans_are_scored_at_once_over_pools_of_their_own() -> None:
 
 
 async def test_ideal_plans_of_etudes_earn_all_of_it_over_shuffled_pools() -> None:
-    def specialist(family: str) -> Actor:
-        return Actor(family, lambda request: oracle_reply(family, request.messages[-1].text))
+    def specialist(family: str) -> FakeWorker:
+        return FakeWorker(family, lambda request: oracle_reply(family, request.messages[-1].text))
 
     families = {family.value: family.value for family in FAMILIES}
     scorer = Scorer([specialist(family) for family in families])

@@ -145,7 +145,7 @@ def test_a_gradient_is_bounded_by_its_own_adapters_norm(base: Path) -> None:
     assert all((gradient[2] == 1e-6).all() for gradient in gradients)
 
 
-def test_a_bound_of_nothing_leaves_gradients_alone(base: Path) -> None:
+def test_gradients_are_clipped_only_with_adapters_and_a_bound(base: Path) -> None:
     stack = AdapterStack.fresh(pretrained.load(str(base)).model, ("one",), SHAPE)
     assert sft.gradient_clipping(stack, 0.0) == []
     assert sft.gradient_clipping(None, 1.0) == []

@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 from podium.core.errors import ConfigError
 from podium.train import shared_prompts
 from podium.train.shared_prompts import (
-    GRAIN,
+    WIDTH_MULTIPLE,
     SharedRow,
     as_tensors,
     attention_mask,
@@ -83,7 +83,7 @@ def test_logits_in_parts_make_the_same_probabilities_and_gradients(
     one = as_tensors(shared_rows(*as_batch()), CPU)
     found = []
     for targets in (1, 3, 1000):
-        monkeypatch.setattr(shared_prompts, "TARGETS", targets)
+        monkeypatch.setattr(shared_prompts, "LOGIT_TOKENS", targets)
         model.zero_grad()
         logps, _ = completion_logprobs(model, one, 0.7)
         torch.autograd.backward(logps.sum())
@@ -160,7 +160,7 @@ def test_a_pass_holds_no_more_than_it_may() -> None:
     for part in pack_rows(rows, 200):
         one = as_tensors(part, CPU)
         assert one.tokens.numel() <= 200
-        assert one.tokens.shape[1] % GRAIN == 0
+        assert one.tokens.shape[1] % WIDTH_MULTIPLE == 0
     assert sum(len(part) for part in pack_rows(rows, 200)) == 40
 
 

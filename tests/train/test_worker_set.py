@@ -17,7 +17,7 @@ from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, connect_worker
 from podium.workers import Endpoint, Http
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.values import UNSURE
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.recipes import make_recipe
 
 ETUDES = """
@@ -46,10 +46,10 @@ ADAPTERS = ETUDES.replace(
 
 
 @asynccontextmanager
-async def on_stage(recipe: Recipe) -> AsyncIterator[WorkerSet]:
-    cast = connect_workers(recipe, Http())
-    yield cast
-    await cast.close()
+async def connected_workers(recipe: Recipe) -> AsyncIterator[WorkerSet]:
+    worker_set = connect_workers(recipe, Http())
+    yield worker_set
+    await worker_set.close()
 
 
 def ask(text: str) -> Request:
@@ -57,9 +57,9 @@ def ask(text: str) -> Request:
 
 
 async def test_perfect_workers_stand_for_every_role(tmp_path: Path) -> None:
-    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
-        assert tuple(worker.profile.name for worker in cast.workers) == ROLES
-        assert cast.pool.names == ROLES
+    async with connected_workers(make_recipe(tmp_path, ORACLE)) as worker_set:
+        assert tuple(worker.profile.name for worker in worker_set.workers) == ROLES
+        assert worker_set.pool.names == ROLES
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[WorkerProfile,
 
     def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
         found[profile.name] = (profile, endpoint)
-        worker = Actor(profile.name)
+        worker = FakeWorker(profile.name)
         worker.profile = profile
         return worker
 
@@ -80,7 +80,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[WorkerProfile,
 async def test_the_etudes_workers_are_adapters_over_one_base(
     tmp_path: Path, connected: dict[str, tuple[WorkerProfile, Endpoint]]
 ) -> None:
-    async with on_stage(make_recipe(tmp_path, ADAPTERS)):
+    async with connected_workers(make_recipe(tmp_path, ADAPTERS)):
         pass
     assert {profile.model for profile, _ in connected.values()} == {"owner/model-7B"}
     assert {profile.limits.max_output_tokens for profile, _ in connected.values()} == {40}
@@ -100,11 +100,11 @@ async def test_an_adapter_that_was_trained_again_is_asked_again(
     misses = []
     for content in (b"first", b"first", b"second"):
         weights.write_bytes(content)
-        async with on_stage(recipe) as cast:
-            for worker in cast.workers:
+        async with connected_workers(recipe) as worker_set:
+            for worker in worker_set.workers:
                 await worker.reply(ask("hello"))
-            assert cast.cache is not None
-            misses.append(cast.cache.misses)
+            assert worker_set.cache is not None
+            misses.append(worker_set.cache.misses)
     assert misses == [3, 0, 1]  # all, none, and the changed one
 
 
@@ -115,20 +115,20 @@ async def test_a_worker_of_a_pool_file_with_other_options_is_asked_again(tmp_pat
     said = []
     for text in (first, first, first.replace('reply = "ok"', 'reply = "fine"', 1)):
         pool.write_text(text, "utf-8")
-        async with on_stage(recipe) as cast:
-            replies = [(await worker.reply(ask("hello"))).text for worker in cast.workers]
-            assert cast.cache is not None
-            said.append((replies, cast.cache.misses))
+        async with connected_workers(recipe) as worker_set:
+            replies = [(await worker.reply(ask("hello"))).text for worker in worker_set.workers]
+            assert worker_set.cache is not None
+            said.append((replies, worker_set.cache.misses))
     assert said == [(["ok", "ok"], 2), (["ok", "ok"], 0), (["fine", "ok"], 1)]
 
 
 async def test_replies_are_kept_below_the_output_where_the_recipe_has_room(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, ORACLE)
-    async with on_stage(recipe) as cast:
-        await cast.workers[0].reply(ask("hello"))
+    async with connected_workers(recipe) as worker_set:
+        await worker_set.workers[0].reply(ask("hello"))
     assert (recipe.output / "replies.sqlite3").exists()
-    async with on_stage(make_recipe(tmp_path, ORACLE, ["run.cache_mb=0"])) as cast:
-        assert cast.cache is None
+    async with connected_workers(make_recipe(tmp_path, ORACLE, ["run.cache_mb=0"])) as worker_set:
+        assert worker_set.cache is None
 
 
 async def test_a_worker_of_a_pool_file_is_asked_as_the_recipe_says(
@@ -142,30 +142,32 @@ async def test_a_worker_of_a_pool_file_is_asked_as_the_recipe_says(
         return Reply("ok")
 
     monkeypatch.setattr("podium.workers.scripted.ScriptedWorker.reply", reply)
-    async with on_stage(make_recipe(tmp_path, overrides=settings)) as cast:
-        assert cast.pool.names == ("one", "two")
-        assert (await cast.workers[1].reply(ask("hello"))).text == "ok"
+    async with connected_workers(make_recipe(tmp_path, overrides=settings)) as worker_set:
+        assert worker_set.pool.names == ("one", "two")
+        assert (await worker_set.workers[1].reply(ask("hello"))).text == "ok"
     assert [(request.max_tokens, request.temperature) for request in asked] == [(12, 0.5)]
 
 
-async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: Path) -> None:
+async def test_flaky_workers_decline_before_the_reply_cache(tmp_path: Path) -> None:
     """A kept reply must not make a worker forgetful for good, nor reliable."""
     always = make_recipe(
-        tmp_path, ORACLE, ["pool.unsure_rate=1.0", "data.etudes.later_round_share=0.5"]
+        tmp_path, ORACLE, ["pool.flaky_rate=1.0", "data.etudes.later_round_share=0.5"]
     )
-    async with on_stage(always) as cast:
-        assert cast.cache is not None
-        assert {(await worker.reply(ask("hello"))).text for worker in cast.flaky_workers} == {
+    async with connected_workers(always) as worker_set:
+        assert worker_set.cache is not None
+        assert {(await worker.reply(ask("hello"))).text for worker in worker_set.flaky_workers} == {
             UNSURE
         }
-        assert cast.cache.misses == 0
-        said = {worker.profile.name: await worker.reply(ask("hello")) for worker in cast.workers}
+        assert worker_set.cache.misses == 0
+        said = {
+            worker.profile.name: await worker.reply(ask("hello")) for worker in worker_set.workers
+        }
     assert said["misleading"].text == "7"
 
 
 async def test_no_worker_forgets_where_the_recipe_does_not_say_so(tmp_path: Path) -> None:
-    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
-        assert cast.flaky_workers == cast.workers
+    async with connected_workers(make_recipe(tmp_path, ORACLE)) as worker_set:
+        assert worker_set.flaky_workers == worker_set.workers
 
 
 async def test_workers_that_hold_a_model_let_go_of_it(
@@ -177,13 +179,13 @@ async def test_workers_that_hold_a_model_let_go_of_it(
         closed.append(worker.profile.name)
 
     monkeypatch.setattr("podium.workers.scripted.ScriptedWorker.close", close, raising=False)
-    async with on_stage(make_recipe(tmp_path, overrides=["run.cache_mb=1"])):
+    async with connected_workers(make_recipe(tmp_path, overrides=["run.cache_mb=1"])):
         assert not closed
     assert sorted(closed) == ["one", "two"]
 
 
 async def test_what_the_workers_held_is_closed(tmp_path: Path) -> None:
-    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
-        assert cast.cache is not None
-        assert cast.cache._file is not None
-    assert cast.cache._file is None
+    async with connected_workers(make_recipe(tmp_path, ORACLE)) as worker_set:
+        assert worker_set.cache is not None
+        assert worker_set.cache._file is not None
+    assert worker_set.cache._file is None

@@ -20,7 +20,7 @@ from podium.train.recipe import Recipe
 from podium.train.worker_set import make_scorers, refuse_indices, with_fixed_subtasks
 from podium_lab.etudes import FlakyWorker
 from podium_lab.etudes.values import UNSURE
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.recipes import GRPO, POOL, make_recipe
 
 ETUDES = """
@@ -52,8 +52,8 @@ def chain(access: Access = "all") -> Workflow:
     return Workflow((Step("one", "Think"), Step("two", "Answer", access)))
 
 
-def actors(**limits: Limits) -> tuple[list[Actor], Pool]:
-    workers = [Actor(name, lambda _: "42", limits=limits.get(name)) for name in ("one", "two")]
+def fakes(**limits: Limits) -> tuple[list[FakeWorker], Pool]:
+    workers = [FakeWorker(name, lambda _: "42", limits=limits.get(name)) for name in ("one", "two")]
     return workers, Pool(tuple(worker.profile for worker in workers))
 
 
@@ -75,7 +75,7 @@ def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, acc
 
 
 async def test_only_later_rounds_use_flaky_workers(tmp_path: Path) -> None:
-    knowing, pool = actors()
+    knowing, pool = fakes()
     flaky_workers = [FlakyWorker(worker, 1.0) for worker in knowing]
     scorer = make_scorers(recipe_with(tmp_path), knowing, flaky_workers).recipe
     text = write(chain(), pool)
@@ -90,7 +90,7 @@ async def test_only_later_rounds_use_flaky_workers(tmp_path: Path) -> None:
 async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
     tmp_path: Path,
 ) -> None:
-    workers, pool = actors(two=Limits(concurrency=1))
+    workers, pool = fakes(two=Limits(concurrency=1))
     flaky_workers = [FlakyWorker(worker, 0.0) for worker in workers]
     scorer = make_scorers(recipe_with(tmp_path), workers, flaky_workers).recipe
     text = write(Workflow((Step("two", "Answer"),)), pool)
@@ -108,7 +108,7 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
 
 
 async def test_with_binary_access_a_plan_that_names_steps_is_malformed(tmp_path: Path) -> None:
-    workers, pool = actors()
+    workers, pool = fakes()
     scorer = make_scorers(recipe_with(tmp_path, "prompt.access=binary"), workers).recipe
     named = await scorer.score(write(chain((0,)), pool), TASK, pool)
     assert (named.valid, named.reward) == (False, 0.0)
@@ -133,7 +133,7 @@ def test_everything_and_nothing_are_the_two_accesses() -> None:
 
 
 async def test_with_fixed_subtasks_every_worker_gets_the_same_subtask(tmp_path: Path) -> None:
-    workers, pool = actors()
+    workers, pool = fakes()
     recipe = recipe_with(tmp_path, "prompt.fixed_subtasks=true")
     text = write(chain(), pool)
     score = await make_scorers(recipe, workers).recipe.score(text, TASK, pool)

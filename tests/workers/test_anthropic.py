@@ -289,7 +289,7 @@ async def test_results_come_before_the_words_beside_them(vendor: Vendor, ada: Wo
         (Message("assistant", (ToolCall("a", "b", "[1]"),)), "arguments of tool 'b' as a JSON"),
     ],
 )
-async def test_a_part_without_a_place_is_refused_and_never_dropped(
+async def test_an_unsupported_part_is_refused_and_never_dropped(
     ada: Worker, bad: Message, what: str
 ) -> None:
     with pytest.raises(RequestRefused, match=what):

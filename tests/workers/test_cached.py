@@ -19,7 +19,7 @@ from podium.core.request import Delta, Reply, Request, Thinking, Tool, ToolCall,
 from podium.core.worker import Worker
 from podium.workers.cached import MIN_BYTES, CachedWorker, ReplyCache
 from podium.workers.scripted import ScriptedWorker
-from support.harness import Actor
+from support.harness import FakeWorker
 
 MEGABYTE = 1_000_000
 PLENTY = 100 * MEGABYTE
@@ -125,7 +125,7 @@ async def test_a_reply_that_cannot_be_read_any_more_is_asked_for_again(tmp_path:
 
 
 async def test_concurrent_equal_requests_share_one_call(path: Path | None) -> None:
-    worker = Actor("worker")
+    worker = FakeWorker("worker")
     with ReplyCache(path, PLENTY) as cache:
         cached = CachedWorker(worker, cache)
         replies = await asyncio.gather(*(cached.reply(asking()) for _ in range(50)))
@@ -135,7 +135,7 @@ async def test_concurrent_equal_requests_share_one_call(path: Path | None) -> No
 
 async def test_a_failure_reaches_all_waiters_and_is_not_cached() -> None:
     outcomes: list[str | Exception] = [Unavailable("busy"), "well"]
-    worker = Actor("worker", lambda request: outcomes.pop(0))
+    worker = FakeWorker("worker", lambda request: outcomes.pop(0))
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
     failed = await asyncio.gather(
         *(cached.reply(asking()) for _ in range(3)), return_exceptions=True
@@ -146,7 +146,7 @@ async def test_a_failure_reaches_all_waiters_and_is_not_cached() -> None:
 
 
 async def test_when_the_caller_is_cancelled_the_next_waiter_calls() -> None:
-    worker = Actor("worker")
+    worker = FakeWorker("worker")
     worker.gate = asyncio.Event()
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
     first, second, third = (asyncio.create_task(cached.reply(asking())) for _ in range(3))
@@ -160,7 +160,7 @@ async def test_when_the_caller_is_cancelled_the_next_waiter_calls() -> None:
 
 
 async def test_a_cancelled_waiter_affects_no_other() -> None:
-    worker = Actor("worker")
+    worker = FakeWorker("worker")
     worker.gate = asyncio.Event()
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
     first, second, third = (asyncio.create_task(cached.reply(asking())) for _ in range(3))
@@ -396,7 +396,7 @@ def test_two_processes_share_one_file(tmp_path: Path) -> None:
     assert worker.calls == 0
 
 
-async def test_a_hint_at_the_providers_cache_asks_for_nothing_else() -> None:
+async def test_a_provider_cache_hint_does_not_change_the_cached_reply() -> None:
     cache = ReplyCache(None, MIN_BYTES)
     cached = CachedWorker(echo(), cache)
     await cached.reply(Request((user("x"),)))

@@ -255,7 +255,7 @@ async def test_a_tool_can_be_forbidden_required_or_named(
         (Message("user", (Thinking("hm"),)), "thinking in user messages"),
     ],
 )
-async def test_a_part_without_a_place_is_refused_and_never_dropped(
+async def test_an_unsupported_part_is_refused_and_never_dropped(
     hire: Hire, message: Message, what: str
 ) -> None:
     with pytest.raises(RequestRefused, match=f"'ada' takes no {what}"):

@@ -72,7 +72,7 @@ async def test_a_delay_is_followed_by_the_good_reply() -> None:
     assert worker.injected == {"latency": 200}
 
 
-async def test_a_429_is_what_the_http_border_makes_of_it() -> None:
+async def test_a_429_becomes_a_rate_limit_error() -> None:
     with pytest.raises(RateLimited, match="w answered HTTP 429") as silent:
         await disturbed(always("rate_limited")).reply(ASK)
     worker = disturbed(always("rate_limited_with_retry_after", retry_after_seconds=7.5))

@@ -270,7 +270,7 @@ async def test_a_tool_can_be_forbidden_required_or_named(
         (Message("assistant", (ToolCall("a", "b", "oops"),)), "arguments of tool 'b'"),
     ],
 )
-async def test_a_part_without_a_place_is_refused_and_never_dropped(
+async def test_an_unsupported_part_is_refused_and_never_dropped(
     ada: Worker, bad: Message, what: str
 ) -> None:
     with pytest.raises(RequestRefused, match=what):

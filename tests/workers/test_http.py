@@ -60,9 +60,7 @@ async def failure(worker: Worker, *, stream: bool) -> WorkerError:
 both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_through(
-    vendor: Vendor, ada: Worker
-) -> None:
+async def test_a_forwarded_call_has_the_hop_count(vendor: Vendor, ada: Worker) -> None:
     vendor.says(ANSWER)
 
     hop = HOP.set({HOP_HEADER: "2"})
@@ -134,7 +132,7 @@ async def test_a_prompt_that_is_too_long_is_known_whichever_way_a_vendor_says_so
 
 
 @pytest.mark.parametrize(("status", "billed"), [(500, False), (408, True), (504, True)])
-async def test_a_gateway_that_gave_up_may_have_cost_money(
+async def test_a_gateway_error_may_be_billed(
     vendor: Vendor, ada: Worker, status: int, billed: bool
 ) -> None:
     vendor.says({}, status=status)

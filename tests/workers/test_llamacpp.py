@@ -512,7 +512,7 @@ async def test_loading_leaves_the_event_loop_free(single: LlamaCppWorker) -> Non
 
 
 @pytest.fixture
-async def troupe(
+async def served(
     smollm2: Path, hire: Hire, tmp_path: Path
 ) -> AsyncIterator[dict[str, LlamaCppWorker]]:
     """Workers over one process: without an adapter, with one or the other, with one at nothing."""
@@ -534,40 +534,40 @@ async def troupe(
 
 @pytest.mark.weights
 async def test_an_adapter_changes_the_replies_of_its_own_worker_alone(
-    troupe: dict[str, LlamaCppWorker],
+    served: dict[str, LlamaCppWorker],
 ) -> None:
-    said = {name: (await worker.reply(QUESTION)).text for name, worker in troupe.items()}
+    said = {name: (await worker.reply(QUESTION)).text for name, worker in served.items()}
     assert len({said["plain"], said["first"], said["second"]}) == 3
     assert said["silent"] == said["plain"]
 
 
 @pytest.mark.weights
 async def test_no_worker_answers_from_what_an_adapter_of_another_has_read(
-    troupe: dict[str, LlamaCppWorker],
+    served: dict[str, LlamaCppWorker],
 ) -> None:
     subtasks = ("What is the capital of Japan?", "What is the capital of Japan, in one word?")
     requests = [Request((user(subtask),)) for subtask in subtasks]
-    del troupe["silent"]
-    calls = [(name, request) for request in requests for name in troupe]
+    del served["silent"]
+    calls = [(name, request) for request in requests for name in served]
     fresh = {}
     for name, request in calls:
-        fresh[name, request] = (await troupe[name].reply(request)).text
+        fresh[name, request] = (await served[name].reply(request)).text
     again = list(itertools.chain(calls[::-1], calls[::2], calls, calls[1::2]))
     for name, request in again:
-        assert (await troupe[name].reply(request)).text == fresh[name, request], name
-    at_once = await asyncio.gather(*(troupe[name].reply(request) for name, request in calls))
+        assert (await served[name].reply(request)).text == fresh[name, request], name
+    at_once = await asyncio.gather(*(served[name].reply(request) for name, request in calls))
     assert [reply.text for reply in at_once] == [fresh[call] for call in calls]
 
 
 @pytest.mark.weights
 async def test_a_prompt_that_an_adapter_has_read_is_kept_while_others_answer(
-    troupe: dict[str, LlamaCppWorker],
+    served: dict[str, LlamaCppWorker],
 ) -> None:
     roster = system("You plan who does what. " + "One of them counts, another one adds. " * 5)
-    await troupe["first"].reply(Request((roster, user("How many?"))))
+    await served["first"].reply(Request((roster, user("How many?"))))
     for name in ("second", "plain"):
-        await troupe[name].reply(Request((system("You plan who does it."), user("How much?"))))
-    again = (await troupe["first"].reply(Request((roster, user("How long?"))))).usage
+        await served[name].reply(Request((system("You plan who does it."), user("How much?"))))
+    again = (await served["first"].reply(Request((roster, user("How long?"))))).usage
     assert again.cached_input_tokens
     assert again.input_tokens
     assert again.cached_input_tokens > again.input_tokens - 12

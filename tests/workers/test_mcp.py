@@ -30,7 +30,7 @@ from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker, mcp
 from podium.workers.mcp import LONGEST_NAME, McpServers, tool_name
 from support import mcp_peer
-from support.harness import Actor
+from support.harness import FakeWorker
 from support.tool_servers import odd_server
 
 ALONE = FixedConductor(Workflow((Step("a", "do it"),)))
@@ -198,11 +198,11 @@ def calling(name: str) -> Reply:
 
 async def test_a_worker_uses_a_tool_inside_its_step_and_the_run_keeps_it(tmp_path: Path) -> None:
     left: list[Reply | str] = [calling("odd__echo"), "it is 1"]
-    actor = Actor("a", lambda _: left.pop(0), can=("tools",))
+    fake = FakeWorker("a", lambda _: left.pop(0), can=("tools",))
     async with opened(odd_server(tmp_path)) as box:
-        run = await Runner(ALONE, [actor], toolbox=box).run("what is q?")
+        run = await Runner(ALONE, [fake], toolbox=box).run("what is q?")
     assert (run.status, run.answer) == ("answered", "it is 1")
-    assert [tool.name for tool in actor.requests[0].tools] == ["odd__echo"]
+    assert [tool.name for tool in fake.requests[0].tools] == ["odd__echo"]
     (result,) = run.steps[0].turns[1].parts
     assert result == ToolResult("1", '{"q": 1}')
     assert run.spent.calls == 3
@@ -211,9 +211,9 @@ async def test_a_worker_uses_a_tool_inside_its_step_and_the_run_keeps_it(tmp_pat
 async def test_a_use_that_would_pass_the_budget_is_not_carried_out(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     oddity = f"def call(n, p): open({str(notes)!r}, 'w').close()"
-    actor = Actor("a", lambda _: calling("odd__echo"), can=("tools",))
+    fake = FakeWorker("a", lambda _: calling("odd__echo"), can=("tools",))
     async with opened(odd_server(tmp_path, oddity)) as box:
-        run = await Runner(ALONE, [actor], toolbox=box).run(
+        run = await Runner(ALONE, [fake], toolbox=box).run(
             "what?", options=Options(budget=Budget(calls=1))
         )
     assert run.status == "exhausted"
@@ -221,9 +221,9 @@ async def test_a_use_that_would_pass_the_budget_is_not_carried_out(tmp_path: Pat
 
 
 async def test_the_seconds_of_a_run_end_a_use_of_a_tool(tmp_path: Path) -> None:
-    actor = Actor("a", lambda _: calling("odd__echo"), can=("tools",))
+    fake = FakeWorker("a", lambda _: calling("odd__echo"), can=("tools",))
     async with opened(odd_server(tmp_path, "def call(n, p): pass")) as box:
-        run = await Runner(ALONE, [actor], toolbox=box).run(
+        run = await Runner(ALONE, [fake], toolbox=box).run(
             "what?", options=Options(budget=Budget(seconds=0.3))
         )
     assert run.status == "exhausted"
@@ -286,15 +286,15 @@ async def test_excluded_workers_are_sent_to_the_mcp_server(tmp_path: Path) -> No
 async def test_a_worker_is_offered_no_tool_of_a_server_that_the_run_excludes(
     tmp_path: Path,
 ) -> None:
-    actor = Actor("a", can=("tools",))
+    fake = FakeWorker("a", can=("tools",))
     async with (
         opened(odd_server(tmp_path)) as box,
-        AsyncPodium([actor], ALONE, toolbox=box) as podium,
+        AsyncPodium([fake], ALONE, toolbox=box) as podium,
     ):
         assert "mcp:odd" in (await podium.open()).excludable_names
         await podium.ask("Why?")
         await podium.ask("Why?", exclude=frozenset({"mcp:odd"}))
-    assert [len(request.tools) for request in actor.requests] == [1, 0]
+    assert [len(request.tools) for request in fake.requests] == [1, 0]
 
 
 async def test_without_the_sdk_the_log_names_the_extra_to_install(

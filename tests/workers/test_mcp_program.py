@@ -96,7 +96,7 @@ async def test_a_server_that_does_not_start_is_left_out_and_the_log_says_why(
     assert said in caplog.text
 
 
-async def test_a_program_that_is_not_there_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_program_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(McpSettings(name="odd", command="no-such-program-here")) as box:
         assert box.tools == ()
     assert "odd cannot be started" in caplog.text

@@ -273,7 +273,7 @@ async def test_seeds_are_refused_for_the_api_has_none(ada: Worker) -> None:
         await ada.reply(replace(ASKED, seed=7))
 
 
-async def test_a_part_without_a_place_is_refused(ada: Worker) -> None:
+async def test_an_unsupported_part_is_refused(ada: Worker) -> None:
     said = Message("assistant", (Image(url="http://x"),))
     with pytest.raises(RequestRefused, match="takes no image in assistant messages"):
         await ada.reply(Request((said,)))

@@ -29,7 +29,7 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Access, Step, Workflow
-from podium.engine.requests import PriorResult, compose
+from podium.engine.requests import PriorResult, compose_prompt
 from podium_lab.etudes.composition import USUAL, EtudeShape, Split
 from podium_lab.etudes.etude import NESTED_SHARE, Etude, draw_etude, draw_shape, make_etude, wording
 from podium_lab.etudes.oracle import ROUND_BEFORE, oracle_reply
@@ -66,8 +66,8 @@ WHOLE_QUESTION: Final = 0.2
 class ExampleSettings:
     """The distribution of examples and training contexts.
 
-    Shares are of all examples, but `true_clauses` counts among the questions of several steps,
-    `true_access` among those whose subtasks are the true clauses, and `accepted_share` among second
+    Shares are of all examples, but `correct_split_share` is of the questions of several steps,
+    `correct_access_share` of those that are split correctly, and `accepted_share` of second
     rounds. `drop` is the chance that a worker is left out of a pool. First rounds are executed by
     workers that decline as `FlakyWorker` does with `flaky_share` and `flaky_seed`.
     """
@@ -79,8 +79,8 @@ class ExampleSettings:
     later_share: float = 0.0
     assigned_share: float = 0.35
     accepted_share: float = 0.4
-    true_clauses: float = 0.65
-    true_access: float = 0.5
+    correct_split_share: float = 0.65
+    correct_access_share: float = 0.5
     drop: float = 0.2
     keep_needed: bool = True
     flaky_share: float = FLAKY
@@ -130,21 +130,21 @@ def make_plan_examples(seed: int, settings: ExampleSettings = DEFAULTS) -> Itera
             workflow = Workflow((Step(rng.choice(pool.names), question),))
         else:
             etude = settings.draw_etude(rng)
-            clauses = 1.0 if is_assigned else settings.true_clauses
-            workflow = any_workflow(rng, pool, etude, clauses, settings.true_access)
+            clauses = 1.0 if is_assigned else settings.correct_split_share
+            workflow = any_workflow(rng, pool, etude, clauses, settings.correct_access_share)
             question = _assign_in_words(rng, pool, workflow) if is_assigned else etude.question
         context = PlanningContext(question=question, pool=pool)
         yield PlanExample(context, plan.write(workflow, pool, order=settings.order), is_assigned)
 
 
 def any_workflow(
-    rng: Random, pool: Pool, etude: Etude, true_clauses: float, true_access: float
+    rng: Random, pool: Pool, etude: Etude, correct_split_share: float, correct_access_share: float
 ) -> Workflow:
     """Return a random plan for the étude; even one of true clauses has random workers."""
     clauses = [step.subtask for step in etude.steps]
-    subtasks = _subtasks(rng, etude.question, clauses, true_clauses)
+    subtasks = _subtasks(rng, etude.question, clauses, correct_split_share)
     accesses = random_access(rng, len(subtasks))
-    if rng.random() < true_access and subtasks == clauses:
+    if rng.random() < correct_access_share and subtasks == clauses:
         accesses = [step.reads for step in etude.steps]
     return assign_workers(rng, pool, subtasks, accesses)
 
@@ -184,13 +184,13 @@ def _name_worker(rng: Random, pool: Pool, worker: str) -> str:
 
 
 def _subtasks(
-    rng: Random, question: str, clauses: Sequence[str], true_clauses: float
+    rng: Random, question: str, clauses: Sequence[str], correct_split_share: float
 ) -> Sequence[str]:
     """Return the clauses, the whole question, or the question cut up in another way."""
     point = rng.random()
-    if len(clauses) == 1 or true_clauses < point < true_clauses + WHOLE_QUESTION:
+    if len(clauses) == 1 or correct_split_share < point < correct_split_share + WHOLE_QUESTION:
         return [question]
-    if point <= true_clauses:
+    if point <= correct_split_share:
         return clauses
     match rng.choice(("pieces", "fewer", "shuffled")):
         case "pieces":  # cut anywhere between words
@@ -231,10 +231,10 @@ WRONG_WORKER: Final = 0.25
 TRIES: Final = 1_000
 """Far more than it takes to find a first round that came out as wanted."""
 
-RANDOM_FIRST: Final = 0.4
-TRUE_SECOND: Final = 0.6
-TRUE_CLAUSES: Final = 0.65
-TRUE_ACCESS: Final = 0.5
+RANDOM_FIRST_SHARE: Final = 0.4
+RIGHT_SECOND_SHARE: Final = 0.6
+CORRECT_SPLIT_SHARE: Final = 0.65
+CORRECT_ACCESS_SHARE: Final = 0.5
 
 ReplyFunction = Callable[[str, str], str]
 """Returns the reply of a worker, named by its role, to a message."""
@@ -289,8 +289,8 @@ def make_second_round_examples(
     while True:
         etude = settings.draw_etude(rng)
         pool = settings.draw_pool(rng, etude.families, composed=False)
-        if rng.random() < RANDOM_FIRST:
-            workflow = any_workflow(rng, pool, etude, TRUE_CLAUSES, TRUE_ACCESS)
+        if rng.random() < RANDOM_FIRST_SHARE:
+            workflow = any_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
         else:
             workflow = etude.own_plan
         round_ = execute_round(workflow, pool, reply_as, order=order)
@@ -322,7 +322,7 @@ def execute_round(
             ]
             pairs = [*earlier, *pairs]
         is_final = position == len(workflow) - 1
-        prompt = compose(step.subtask, question=None, prior=pairs, is_final=is_final)
+        prompt = compose_prompt(step.subtask, question=None, prior=pairs, is_final=is_final)
         reply = reply_as(step.worker, prompt)
         asked = (step.worker, step.subtask, step.access)
         record = StepRecord(index, position, *asked, "done", reply, None, 0.0, 0.0, prompt=prompt)
@@ -360,8 +360,8 @@ def _with_a_wrong_worker(rng: Random, workflow: Workflow, pool: Pool) -> Workflo
 
 def _second(rng: Random, etude: Etude, pool: Pool, first: Round) -> Workflow:
     """Return all clauses, or those from the one that failed on, or any plan."""
-    if rng.random() >= TRUE_SECOND:
-        return any_workflow(rng, pool, etude, TRUE_CLAUSES, TRUE_ACCESS)
+    if rng.random() >= RIGHT_SECOND_SHARE:
+        return any_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
     last = len(etude.steps) - 1
     unknown = [step.index for step in first.steps if step.reply == UNSURE] or [0]
     start = rng.choice((0, min(unknown[0], last), rng.randrange(last + 1)))

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
-from podium.engine.requests import PriorResult, compose
+from podium.engine.requests import PriorResult, compose_prompt
 from podium_lab.etudes.composition import (
     USUAL,
     EtudeShape,
@@ -106,7 +106,7 @@ def _own_example(rng: Random, family: str, split: Split) -> SpecialistExample:
         pairs = _after_a_round(rng, split, shown, subtask)
     else:
         pairs = _in_one_round(rng, split, operations, shown, subtask)
-    prompt = compose(subtask, question=None, prior=pairs, is_final=False)
+    prompt = compose_prompt(subtask, question=None, prior=pairs, is_final=False)
     return SpecialistExample(prompt, operations[-1].answer.text)
 
 
@@ -130,7 +130,7 @@ def _not_for(rng: Random, family: str, split: Split) -> str:
     shown[unknown] = shown[unknown]._replace(reply=UNSURE)
     if rng.random() >= 0.3 or not _says_how_many(subtask, last):
         shown = [shown[read] for read in last.reads]
-    return compose(subtask, question=None, prior=shown, is_final=False)
+    return compose_prompt(subtask, question=None, prior=shown, is_final=False)
 
 
 @cache

@@ -89,7 +89,7 @@ def _plan_examples(recipe: Recipe, split: Split, seed: int, count: int) -> list[
             shapes=settings.shapes,
             assigned_share=1.0,
             everyday_share=0.0,
-            true_access=1.0,
+            correct_access_share=1.0,
             order=prompt.order,
         )
         drawn = list(islice(make_plan_examples(seed + 500, assigned), count))
@@ -127,11 +127,11 @@ def _settings(
         later_share=data.later_round_share,
         assigned_share=data.assigned_share,
         accepted_share=data.accepted_share,
-        true_clauses=data.true_clauses,
-        true_access=data.true_access,
+        correct_split_share=data.correct_split_share,
+        correct_access_share=data.correct_access_share,
         drop=pool.worker_dropout,
         keep_needed=pool.keep_needed,
-        flaky_share=pool.unsure_rate or FLAKY,
+        flaky_share=pool.flaky_rate or FLAKY,
         flaky_seed=recipe.run.seed,
     )
     return replace(settings, roles=tuple(roles)) if roles else settings

@@ -31,7 +31,7 @@ from podium.conductors.evolved_turns import (
     FILE,
     PARAMETERS,
     ROLES,
-    Description,
+    CoordinatorDescription,
     Turn,
     is_accepted,
     read_description,
@@ -88,7 +88,7 @@ class Logits(NamedTuple):
 class Coordinator:
     """A description with its numbers."""
 
-    described: Description
+    described: CoordinatorDescription
     parameters: Vector
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class Coordinator:
             raise ConfigError("a coordinator has numbers that are infinite or none at all")
 
     @classmethod
-    def blank(cls, described: Description) -> Coordinator:
+    def blank(cls, described: CoordinatorDescription) -> Coordinator:
         """Return the coordinator without preferences, from which training starts."""
         return cls(described, np.zeros(described.size, np.float32))
 

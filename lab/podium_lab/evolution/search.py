@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductors.evolved_turns import Description
+from podium.conductors.evolved_turns import CoordinatorDescription
 from podium.core.errors import ConfigError, install_command
 from podium.train.schema import Method
 from podium.train.training_log import RESTART_HINT
@@ -82,7 +82,7 @@ class SearchSpace:
     """The search space of a coordinator; `directions` are the rows of a matrix, and without them
     every number is free."""
 
-    described: Description
+    described: CoordinatorDescription
     directions: Matrix | None = None
 
     @property
@@ -104,7 +104,7 @@ class SearchSpace:
             np.save(directory / FILE, self.directions, allow_pickle=False)
 
 
-def read_space(described: Description, count: int, directory: Path) -> SearchSpace:
+def read_space(described: CoordinatorDescription, count: int, directory: Path) -> SearchSpace:
     """Read the kept directions."""
     path = directory / FILE
     found = read_floats(path, RESTART_HINT)

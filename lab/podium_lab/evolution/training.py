@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium._util.files import read_json, replace_directory, write_atomically
-from podium.conductors.evolved_turns import ROLES, Description
+from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.task import Task
@@ -109,11 +109,11 @@ async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | 
 
 async def _describe(
     recipe: Recipe, evolve: EvolveTable, workers: WorkerSet, reader: HiddenReader
-) -> Description:
+) -> CoordinatorDescription:
     """Return the coordinator's description, without its numbers."""
     shape = await reader.shape(evolve.matrices)
     names = tuple(worker.profile.name for worker in workers.workers)
-    return Description(
+    return CoordinatorDescription(
         workers=names,
         models=tuple(workers.pool[name].model for name in names),
         base=recipe.model.base,
@@ -128,7 +128,7 @@ async def _describe(
 
 async def _space(
     evolve: EvolveTable,
-    described: Description,
+    described: CoordinatorDescription,
     runner: TrialRunner,
     reader: HiddenReader,
     tasks: Sequence[Task],

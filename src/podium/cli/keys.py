@@ -276,11 +276,11 @@ def _usage_line(row: KeyUsage) -> str:
     orchestration = row.orchestration_input_tokens + row.orchestration_output_tokens
     if orchestration:
         used += f" ({orchestration:,} of them orchestration)"
-    if row.unknown_tokens:
-        used += f", unknown for {pluralize(row.unknown_tokens, 'request')}"
+    if row.unknown_usage_count:
+        used += f", unknown for {pluralize(row.unknown_usage_count, 'request')}"
     cost = format_usd(row.cost_usd)
-    if row.unknown_cost:
-        cost += f", unknown for {pluralize(row.unknown_cost, 'request')}"
+    if row.unknown_cost_count:
+        cost += f", unknown for {pluralize(row.unknown_cost_count, 'request')}"
     return f"{pluralize(row.requests, 'request')}, {used}, {cost}"
 
 

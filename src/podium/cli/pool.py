@@ -168,8 +168,8 @@ def _breaker_line(policy: BreakerPolicy) -> str:
         return "circuit breaker: off; a worker is called however often it fails"
     return (
         f"circuit breaker: opens for {format_seconds(policy.cooldown_seconds)} or more after "
-        f"{pluralize(policy.failures, 'failure')} in a row, or when {policy.failure_rate:.0%} of "
-        f"{policy.window} calls have failed"
+        f"{pluralize(policy.consecutive_failures, 'failure')} in a row, or when "
+        f"{policy.failure_rate:.0%} of {policy.window} calls have failed"
     )
 
 

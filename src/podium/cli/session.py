@@ -1,4 +1,4 @@
-"""What commands that run questions share: load the settings, perform a run, show it, print it.
+"""Sessions of commands that run questions: load settings, perform a run, show and print it.
 
     with Session(pool, store_runs=True) as session:
         run, code = session.answer(lambda podium, options: podium.ask("Why?", **options))
@@ -360,16 +360,16 @@ def _wrap_for_terminal(answer: str) -> str:
 
 
 def _print_status(run: Run, resume: str | None) -> ExitCode:
-    """Say what did not go as planned; a run that a guardrail blocked cannot be resumed."""
+    """Print how the run ended; one that a guardrail blocked cannot be resumed."""
     hint = _resume_hint(run, resume) if resume and not run.blocked_by else ""
     match run.status:
         case "answered" if run.error is None:
             return ExitCode.ANSWERED
         case "answered":
-            echo_error(f"answered, but not all went as planned: {run.error}")
+            echo_error(f"answered, with an error: {run.error}")
             return ExitCode.ANSWERED
         case "partial":
-            echo_error(f"this is the best answer so far, not the planned one: {run.error}{hint}")
+            echo_error(f"partial answer, the best before the run failed: {run.error}{hint}")
             return ExitCode.ANSWERED
         case "exhausted":
             echo_error(f"no answer: {run.error}{hint or '; raise that cap'}")
@@ -388,7 +388,7 @@ def _print_status(run: Run, resume: str | None) -> ExitCode:
 
 def _resume_hint(run: Run, resume: str) -> str:
     """Return the command that resumes the run; empty where it would only fail again."""
-    if run.spent_cap:
-        cap = CAP_OPTIONS.get(run.spent_cap)  # no option raises the depth of a started run
+    if run.exhausted_cap:
+        cap = CAP_OPTIONS.get(run.exhausted_cap)  # no option raises the depth of a started run
         return f"; raise that cap to resume: {resume} {cap}" if cap else ""
-    return "" if run.refused else f"; resume with: {resume}"
+    return "" if run.request_refused else f"; resume with: {resume}"

@@ -383,14 +383,14 @@ def _compute_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
 
 
 def _cost(taken: Estimate) -> str:
-    if taken.usd == 0 and taken.usd_most == 0:
+    if taken.usd == 0 and taken.usd_max == 0:
         return "$0: every worker is free"
     more = " with all the exploration" if taken.tried else ""
-    most = f"{format_usd(taken.usd_most)} if the most expensive worker gets every call{more}"
+    most = f"{format_usd(taken.usd_max)} if the most expensive worker gets every call{more}"
     if taken.usd is not None:
         return f"{format_usd(taken.usd)} if workers are called equally often, {most}"
     unpriced = ", ".join(taken.unpriced)
-    return f"unknown: no price for {unpriced}; the others: {format_usd(taken.usd_known)}"
+    return f"unknown: no price for {unpriced}; the others: {format_usd(taken.usd_priced)}"
 
 
 def _print_rows(heading: str, rows: list[tuple[str, str]]) -> None:
@@ -473,14 +473,14 @@ def _describe_empty(
     evaluations: Sequence[Path],
 ) -> str:
     """Say why there is nothing of that kind, and what to do."""
-    from podium.train.run_data import NOT_SERVED
+    from podium.train.run_data import ORACLE_ANSWERED
 
-    reasons = [*_reasons(left_out), *_reasons(dataset.without[kind])]
+    reasons = [*_reasons(left_out), *_reasons(dataset.unused[kind])]
     if reasons:
         hint = _HINTS[kind]
         if kind == "tasks" and evaluations and not from_runs:
             hint = "samples of an evaluation hold no correct answers: train on its tasks"
-        elif dataset.without[kind][NOT_SERVED]:
+        elif dataset.unused[kind][ORACLE_ANSWERED]:
             hint = (
                 "evaluate real workers: podium eval run TASKS.jsonl --strategy "
                 "best-single --output DIR, without --oracle"
@@ -521,13 +521,13 @@ def _print_summary(
                     for kind, path in wanted.items()
                 },
                 "left_out": dict(left_out),
-                "without": {kind: dict(dataset.without[kind]) for kind in wanted},
+                "unused": {kind: dict(dataset.unused[kind]) for kind in wanted},
             }
         )
         return
     for kind, path in wanted.items():
         echo(f"{pluralize(written[kind], kind.removesuffix('s'))} in {path}")
-        for reason in _reasons(dataset.without[kind]):
+        for reason in _reasons(dataset.unused[kind]):
             echo(f"  without {reason}")
     for reason in _reasons(left_out):
         echo(f"skipped {reason}")

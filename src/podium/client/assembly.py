@@ -151,13 +151,13 @@ def load_router(settings: Settings) -> TierRouter | None:
         _read_router(wanted),
         confidence=wanted.confidence,
         quality_bias=wanted.quality_bias,
-        narrow=wanted.pool_changed == "narrow",
+        narrow=wanted.on_pool_change == "narrow",
     )
     return tier_router.fit_to(
         settings.pool,
         trained_for=wanted.trained_for,
         label=f"mini.router: {wanted.router}",
-        narrow_hint='pool_changed = "narrow" in [mini]',
+        narrow_hint='on_pool_change = "narrow" in [mini]',
     )
 
 

@@ -66,19 +66,19 @@ Result = TypeVar("Result")
 
 _OPTION_NAMES: Final = frozenset(item.name for item in fields(Options))
 
-CLOSED: Final = "this Podium is closed; make another one"
-INTERRUPTED: Final = "this Podium was closed while the run was going on"
+CLOSED: Final = "this Podium is closed; create a new one"
+INTERRUPTED: Final = "this Podium was closed during the run"
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What all runs of an open Podium share.
+    """The state that all runs of an open Podium share.
 
     Attributes:
-        options: What a run has where its own options say nothing.
+        options: Defaults of every run.
         call_policy: Limits, timeouts and retries of every call, also of calls outside runs.
         resuming: Ids of the runs that are being resumed here.
-        memory: What guardrails remember of waiting runs.
+        memory: The state of guardrails for waiting runs.
 
     """
 
@@ -257,14 +257,14 @@ class AsyncPodium:
             plans, or the conductor of the settings.
         pool: The path of a pool file, as `--pool` takes it; with your own workers, a `Pool` of
             their profiles.
-        options: What every run has unless it says otherwise.
+        options: Defaults of every run.
         retry: When a failed call is made again.
-        breaker: When a failing worker is left alone.
+        breaker: When a failing worker is not called for a while.
         hedges: When another worker is called as well, by the name of the slow one.
         store: A file, a database URL, or a store of your own, which stays yours to close.
         settings: Settings, or the path of a configuration file.
         toolbox: Tools that workers may call, instead of those of the settings' MCP servers.
-        guardrails: Checks that follow those of the settings; a bare function checks every place.
+        guardrails: Checks that follow those of the settings; a bare function checks every stage.
         router: The learned router of the mini tier, instead of that of the settings.
 
     Raises:
@@ -554,12 +554,12 @@ def _check_arguments(workers: object, conductor: object, pool: object, settings:
         if isinstance(pool, Pool):
             raise UsageError("a Pool only describes workers; give workers as well, or a pool file")
         if pool is not None and isinstance(settings, Settings):
-            raise UsageError("settings name a pool of their own; drop pool or settings")
+            raise UsageError("pool and settings both name workers; drop one of them")
         return
     if settings is not None:
-        raise UsageError("with workers of your own no settings are read; drop workers or settings")
+        raise UsageError("workers and settings exclude each other; drop one of them")
     if isinstance(pool, str | Path):
-        raise UsageError("a pool file names workers of its own; drop workers or pool")
+        raise UsageError("workers and a pool file exclude each other; drop one of them")
     if not isinstance(workers, Sequence):
         raise UsageError(f"workers is a {type(workers).__name__}; give a list of workers")
     for worker in workers:

@@ -63,7 +63,7 @@ def resume_conflict(run: Run, conductor: str) -> str | None:
     """Return why the conductor here must not resume the run; None where it may.
 
     An evolved coordinator and other conductors cannot resume each other's runs: one's turns are
-    not the other's rounds. All others may, and a workflow that came with the question leads itself.
+    not the other's rounds. All others may; a workflow that came with the question needs none.
     """
     previous, current = (
         configured_conductor_name(run.conductor),
@@ -73,8 +73,8 @@ def resume_conflict(run: Run, conductor: str) -> str | None:
     if previous == current or not evolved or run.conductor == FIXED:
         return None
     return (
-        f"{run.id} was led by {previous}, and here {current} leads; configure in [conductor] what "
-        f"led it, or name a conductor: podium runs resume {run.id} --conductor NAME, where a "
+        f"{run.id} was planned by {previous}, and the conductor here is {current}; configure that "
+        f"one in [conductor], or name it: podium runs resume {run.id} --conductor NAME, where a "
         f"coordinator is named as evolved:DIR"
     )
 

@@ -41,7 +41,7 @@ Token = Literal["penultimate", "last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class CoordinatorDescription:
     """A coordinator without its numbers.
 
     `workers` are in the order of the head's rows, `models` theirs where known. `width` is that of
@@ -146,7 +146,7 @@ class Description:
         return {"format": FORMAT, "version": VERSION, **values}
 
 
-def read_description(directory: Path) -> Description:
+def read_description(directory: Path) -> CoordinatorDescription:
     """Read the description; `ConfigError` says what is wrong with it."""
     path = directory / FILE
     document = read_json(path, "name a directory that `podium lab evolve` wrote")
@@ -168,8 +168,8 @@ def read_description(directory: Path) -> Description:
 
 
 @cache
-def _adapter() -> TypeAdapter[Description]:
-    return TypeAdapter(Description)
+def _adapter() -> TypeAdapter[CoordinatorDescription]:
+    return TypeAdapter(CoordinatorDescription)
 
 
 _VERDICT: Final = re.compile(r"\W*(ACCEPT|REVISE)\b")

@@ -69,7 +69,7 @@ def find_secret(options: Any, path: str) -> str | None:
 def secret_problem(path: str) -> str:
     """Say that an API key belongs into the environment."""
     return (
-        f"{path}: a key must not stand in a file; put it into an environment variable and name "
+        f"{path}: a key must not be in a file; put it into an environment variable and name "
         f'that with key_env = "…"'
     )
 

@@ -44,7 +44,7 @@ from podium.workers.mcp import DEFAULT_SECONDS
 ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
 PromptLength = Literal["full", "compact", "trained"]
 LogForm = Literal["text", "json"]
-PoolChanged = Literal["refuse", "narrow"]
+OnPoolChange = Literal["refuse", "narrow"]
 """The action where the pool is not the one of the training: a worker of another name or model."""
 
 KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
@@ -58,7 +58,7 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "speculate": "model",
     "workflow": "fixed",
     "coordinator": "evolved",
-    "pool_changed": "evolved",
+    "on_pool_change": "evolved",
 }
 """By key of `[conductor]`: the only kind that uses it."""
 
@@ -96,7 +96,7 @@ class ConductorTable(Table):
         description="with `evolved`: the directory that `podium lab evolve` wrote, relative to "
         "this file",
     )
-    pool_changed: PoolChanged = Field(
+    on_pool_change: OnPoolChange = Field(
         default="refuse",
         description=(
             "with `evolved`, where the pool changed since training: `refuse`, or `narrow` the "
@@ -105,7 +105,7 @@ class ConductorTable(Table):
     )
     options: dict[str, Any] = Field(
         default={},
-        description="with a `model` that is `provider/model`: what a worker's `options` would be",
+        description="with a `model` that is `provider/model`: its options, as those of a worker",
     )
     max_steps: Count = Field(
         default=DEFAULT_MAX_STEPS, description="the most steps that a plan may have"
@@ -201,7 +201,7 @@ class RouterTable(Table):
             "may set its own"
         ),
     )
-    pool_changed: PoolChanged = Field(
+    on_pool_change: OnPoolChange = Field(
         default="refuse",
         description=(
             "with `router`, where the pool changed since training: `refuse`, or `narrow` the "
@@ -238,7 +238,7 @@ class BudgetTable(Table):
 
 
 class PoolTable(Table):
-    """The data that workers and the conductor may see."""
+    """What workers and the conductor may see."""
 
     share_question: bool = Field(
         default=True, description="workers see the question itself; `false`: only their subtask"
@@ -252,34 +252,36 @@ class RetryTable(Table):
     """When a failed call is made again."""
 
     attempts: Count = Field(default=4, description="the most calls to one worker for one step")
-    first_wait: Seconds = Field(
-        default=0.5, description="seconds before the second; each wait doubles"
+    initial_wait_seconds: Seconds = Field(
+        default=0.5, description="wait before the second call; doubled before each further one"
     )
-    longest_wait: Seconds = Field(
-        default=30.0, description="the longest of these waits, in seconds"
-    )
-    longest_requested_wait: Seconds = Field(
+    max_wait_seconds: Seconds = Field(default=30.0, description="the longest of these waits")
+    max_retry_after_seconds: Seconds = Field(
         default=60.0,
-        description="a provider that asks for a longer wait than this counts as failed",
+        description="a longer `Retry-After` of the provider counts as a failure",
     )
 
 
 class BreakerTable(Table):
-    """When a failing worker is left alone for a while, and its `fallback` called at once."""
+    """When a failing worker is not called for a while, and its `fallback` takes over at once."""
 
-    enabled: bool = Field(default=True, description="`false`: every worker is called, always")
-    failures: Count = Field(default=8, description="so many failures in a row are too many")
-    failure_rate: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.5, description="and so is this share of its last `window` calls"
+    enabled: bool = Field(default=True, description="`false`: never stop calling a worker")
+    consecutive_failures: Count = Field(
+        default=8, description="failures in a row that open the circuit"
     )
-    window: Count = Field(default=50, description="how many calls are looked back on")
+    failure_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5, description="share of failures among the last `window` calls that opens it"
+    )
+    window: Count = Field(
+        default=50, description="the number of latest calls that `failure_rate` looks at"
+    )
     cooldown_seconds: Seconds = Field(
         default=5.0,
-        description="how long it is left alone, until one call is tried; doubled whenever that "
-        "fails",
+        description="time without calls, until one call probes the worker; doubled after each "
+        "failed probe",
     )
     max_cooldown_seconds: Seconds = Field(
-        default=120.0, description="the longest that it is left alone"
+        default=120.0, description="the longest time without calls"
     )
 
 
@@ -326,8 +328,7 @@ class ServerSettings(Table):
     keys: bool = Field(default=False, description="require an API key; `podium keys` creates them")
     allowed_hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),
-        description="names that this server has elsewhere, as behind a proxy: only needed without "
-        "API keys",
+        description="further names of this host, as behind a proxy; only needed without API keys",
     )
     cors: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),

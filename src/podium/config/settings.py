@@ -25,7 +25,7 @@ from podium.config.schema import (
     ConductorKind,
     ConductorTable,
     ConfigFile,
-    PoolChanged,
+    OnPoolChange,
     PromptLength,
     ServerSettings,
     StoreSettings,
@@ -168,7 +168,7 @@ class RouterSettings:
     router: str
     confidence: float = 0.5
     quality_bias: float = 0.5
-    pool_changed: PoolChanged = "refuse"
+    on_pool_change: OnPoolChange = "refuse"
     trained_for: Pool | None = None
 
 
@@ -295,7 +295,7 @@ def _conductor(
             f"conductor.fallback: {table.fallback!r} is no worker of this pool that answers by "
             f"itself; {suggest(table.fallback, able)}"
         )
-    resolved = {"model", "options", "workflow", "coordinator", "pool_changed"}
+    resolved = {"model", "options", "workflow", "coordinator", "on_pool_change"}
     conductor = ConductorSettings(
         worker=_planner(table, settings, extra) if table.kind == "model" else None,
         workflow=Path(table.workflow) if table.workflow else None,
@@ -436,7 +436,7 @@ def choose_conductor(settings: Settings, name: str) -> Settings:
         description.check(
             settings.pool,
             otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
-            'coordinator, pool_changed = "narrow") to have it choose among the workers that both '
+            'coordinator, on_pool_change = "narrow") to have it choose among the workers that both '
             "have",
         )
         conductor = replace(
@@ -502,11 +502,11 @@ def _add_coordinator(
     """Add the coordinator; `ConfigError` where it was trained with other workers."""
     assert table.coordinator is not None, "the table was checked"
     description = read_description(Path(table.coordinator))
-    notice = description.narrowed_to(pool) if table.pool_changed == "narrow" else ""
-    if table.pool_changed == "refuse":
+    notice = description.narrowed_to(pool) if table.on_pool_change == "narrow" else ""
+    if table.on_pool_change == "refuse":
         description.check(
             pool,
-            otherwise='set conductor.pool_changed = "narrow" to have it choose among the workers '
+            otherwise='set conductor.on_pool_change = "narrow" to have it choose among the workers '
             "that both have",
         )
     rounds = table.rounds if "rounds" in table.model_fields_set else description.turns

@@ -39,7 +39,7 @@ _ENTRY_STEPS: Final = 2
 _ALTERNATIVE_STEPS: Final = 10
 _SEARCH_STEPS: Final = 5
 _STATES_PER_STEP: Final = 20
-"""RE2 visits so many states of a pattern in the time of one step, at its slowest."""
+"""States of a pattern that RE2 visits in the time of one step, at its slowest."""
 
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf")
 

@@ -298,14 +298,14 @@ def check_response_options(options: ResponseOptions) -> None:
     names = [tool.name for tool in options.tools]
     for name in names:
         if not name or name in TOOL_CHOICES:
-            raise UsageError(f"a tool is named {name!r}, which is no name for a tool; rename it")
+            raise UsageError(f"a tool is named {name!r}, which is reserved or empty; rename it")
         if names.count(name) > 1:
             raise UsageError(f"two tools are named {name!r}; names must differ")
     if options.tool_choice not in (*TOOL_CHOICES, *names):
         there_is = ", ".join(names) or "none"
         raise UsageError(
-            f"tool_choice is {options.tool_choice!r}; it is auto, none, required or the "
-            f"name of a tool, and of these there is {there_is}"
+            f"tool_choice is {options.tool_choice!r}; expected auto, none, required or the "
+            f"name of a tool ({there_is})"
         )
     if options.tool_choice not in ("", "auto", "none") and not names:
         raise UsageError(f"tool_choice is {options.tool_choice!r}, but there are no tools")
@@ -353,7 +353,7 @@ def fit_workflow(
     if not needed:
         return workflow, ()
     steps, warnings = list(workflow.steps), list[str]()
-    for index in range(workflow.main, len(steps)):
+    for index in range(workflow.first_answer_step, len(steps)):
         substitute, warning = _fit_worker(workers[index], needed, pool)
         steps[index] = replace(steps[index], worker=substitute.name)
         warnings += warning

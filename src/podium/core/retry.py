@@ -17,18 +17,18 @@ class RetryPolicy:
 
     Args:
         attempts: The most calls to one worker.
-        first_wait: Seconds before the second call; doubled before each further one.
-        longest_wait: The most of these seconds.
-        longest_requested_wait: The most seconds that a provider may ask for; beyond it the worker
+        initial_wait_seconds: Seconds before the second call; doubled before each further one.
+        max_wait_seconds: The most of these seconds.
+        max_retry_after_seconds: The most seconds that a provider may ask for; beyond it the worker
             counts as failed.
         jitter: Draws from 0 to 1: the share of the wait's second half.
 
     """
 
     attempts: int = 4
-    first_wait: float = 0.5
-    longest_wait: float = 30.0
-    longest_requested_wait: float = 60.0
+    initial_wait_seconds: float = 0.5
+    max_wait_seconds: float = 30.0
+    max_retry_after_seconds: float = 60.0
     jitter: Callable[[], float] = random.random
 
     def wait_before(self, attempt: int, error: WorkerError) -> float | None:
@@ -36,8 +36,8 @@ class RetryPolicy:
         if attempt >= self.attempts or not error.retryable:
             return None
         if error.retry_after is not None:
-            return error.retry_after if error.retry_after <= self.longest_requested_wait else None
-        ceiling = min(self.longest_wait, self.first_wait * 2.0 ** (attempt - 1))
+            return error.retry_after if error.retry_after <= self.max_retry_after_seconds else None
+        ceiling = min(self.max_wait_seconds, self.initial_wait_seconds * 2.0 ** (attempt - 1))
         return ceiling * (0.5 + 0.5 * self.jitter())
 
 
@@ -45,13 +45,13 @@ class RetryPolicy:
 class BreakerPolicy:
     """When a failing worker is not called, and for how long; never, if not `enabled`.
 
-    The circuit opens after `failures` in a row, or at a `failure_rate` over the last `window`
+    The circuit opens after `consecutive_failures`, or at a `failure_rate` over the last `window`
     calls. It stays open for `cooldown_seconds`, doubled after each failed probe, up to
     `max_cooldown_seconds`. A wait that the provider asks for is honoured up to the same.
     """
 
     enabled: bool = True
-    failures: int = 8
+    consecutive_failures: int = 8
     failure_rate: float = 0.5
     window: int = 50
     cooldown_seconds: float = 5.0

@@ -220,7 +220,7 @@ class StepRecord:
 TurnRole = Literal["thinker", "worker", "verifier"]
 """The purpose of a round, where its conductor assigns roles."""
 
-ANSWERING: Final = (None, "worker")
+ANSWER_ROLES: Final = (None, "worker")
 """Roles of rounds whose final reply is for the user."""
 
 
@@ -250,9 +250,9 @@ class Round:
     cancelled: tuple[StepRecord, ...] = ()
 
     @property
-    def answers(self) -> bool:
+    def has_answer_role(self) -> bool:
         """True if the last step's reply is for the user."""
-        return self.role in ANSWERING
+        return self.role in ANSWER_ROLES
 
     @property
     def is_routed(self) -> bool:
@@ -262,7 +262,7 @@ class Round:
     @property
     def final(self) -> StepRecord | None:
         """The last step that its condition let run, if it is done and its reply is an answer."""
-        if self.workflow is None or not self.answers:
+        if self.workflow is None or not self.has_answer_role:
             return None
         last = len(self.workflow.steps) - 1
         if self.steps and self.steps[-1].index == last and self.steps[-1].status == "done":
@@ -277,7 +277,7 @@ class Round:
         return None if step.finish == "error" else step
 
     @property
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         """True if a step of the workflow is not done, though it is needed."""
         done = sum(step.status == "done" or step.is_unneeded for step in self.steps)
         return self.workflow is not None and done < len(self.workflow.steps)
@@ -327,11 +327,11 @@ class Run:
         spent: What its budget was charged.
         depth: How deep it is nested.
         trailing: The messages after the question: tool calls and results, or the answer's start.
-        too_long: It failed because a prompt exceeded a context window.
-        refused: A provider rejected the API key or the request; resuming fails again.
+        context_exceeded: It failed because a prompt exceeded a context window.
+        request_refused: A provider rejected the API key or the request; resuming fails again.
         error_status: The HTTP status of the worker's failure that `error` reports.
         retry_after: Seconds to wait that came with it.
-        spent_cap: The budget cap that stopped it.
+        exhausted_cap: The budget cap that stopped it.
         guardrails: The names of the guardrails in force.
         checks: Guardrail checks of the question, or of an answer that no final step gave.
         blocked_by: The guardrail that ended it. A blocked question is not kept.
@@ -364,11 +364,11 @@ class Run:
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     images: tuple[Image, ...] = ()
     owner: str = ""
-    too_long: bool = False
-    refused: bool = False
+    context_exceeded: bool = False
+    request_refused: bool = False
     error_status: int | None = None
     retry_after: float | None = None
-    spent_cap: str = ""
+    exhausted_cap: str = ""
     guardrails: tuple[str, ...] = ()
     checks: tuple[GuardrailCheck, ...] = ()
     blocked_by: str = ""

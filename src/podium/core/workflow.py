@@ -49,7 +49,7 @@ class Condition:
     """A step runs only if this is true of earlier steps, which it waits for.
 
     `failed`: that step failed, or the program it ran did. `differs`: one of the steps has no reply,
-    or their answers are not the same. A reply can make it true or false, and do nothing else.
+    or their answers are not the same. A reply can only make it true or false.
     Written as `failed 1` or `differs 0 1`.
     """
 
@@ -64,7 +64,7 @@ class Condition:
         """Read the written form; raises `InvalidWorkflow`."""
         found = _CONDITION.fullmatch(text.strip().lower())
         if found is None:
-            raise InvalidWorkflow(f"{text[:40]!r} is no condition; {CONDITION_FORM}")
+            raise InvalidWorkflow(f"{text[:40]!r} is not a condition; {CONDITION_FORM}")
         predicate: Predicate = "failed" if found[1] == "failed" else "differs"
         return cls(predicate, tuple(int(number) for number in re.findall(r"[0-9]+", found[2])))
 
@@ -149,9 +149,10 @@ class Workflow:
         return tuple(sorted({*self.reads(index), *condition.steps}))
 
     @property
-    def main(self) -> int:
-        """The last step without a condition; only steps after it may answer in its place."""
-        return max(index for index, step in enumerate(self.steps) if step.condition is None)
+    def first_answer_step(self) -> int:
+        """The last step without a condition: it, or a step after it, gives the answer."""
+        last = len(self.steps) - 1
+        return next(i for i in range(last, -1, -1) if self.steps[i].condition is None)
 
     def check(self, workers: Collection[str], max_steps: int = DEFAULT_MAX_STEPS) -> None:
         """Raise for a workflow that is too long or names a worker outside the pool."""

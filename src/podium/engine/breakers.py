@@ -101,7 +101,7 @@ class Breaker:
     @property
     def _is_tripped(self) -> bool:
         policy, recent = self._policy, self._recent
-        if self._streak >= policy.failures:
+        if self._streak >= policy.consecutive_failures:
             return True
         return len(recent) == policy.window and sum(recent) >= policy.failure_rate * policy.window
 

@@ -53,10 +53,10 @@ SPARE_CHARS: Final = 10_000
 """A stream with a token limit is stopped after `SPARE_CHARS + MAX_CHARS_PER_TOKEN * max_tokens`."""
 
 MIN_LATENCIES: Final = 20
-"""A percentile needs so many calls."""
+"""The fewest calls that give a percentile."""
 
 MAX_LATENCIES: Final = 200
-"""A percentile is taken of so many latest calls."""
+"""The most latest calls that a percentile is of."""
 
 CanFallBack = Callable[[], bool]
 """True if a fallback would take over from this worker."""

@@ -111,7 +111,7 @@ class EarlyExecution:
         The round then holds the step as it was asked.
         """
         speculation, planned = self._speculation, round_.workflow
-        if speculation is None or planned is None or not round_.answers:
+        if speculation is None or planned is None or not round_.has_answer_role:
             return round_, None
         step = speculation.steps[0]
         if len(planned) > 1 or planned.steps[0].worker != step.worker:
@@ -177,4 +177,4 @@ class EarlyExecution:
             return True
         if self._is_local and profile.provider in LOCAL_PROVIDERS:
             return True
-        return bool(tools_for(profile, options, self._context.toolbox, is_main=False))
+        return bool(tools_for(profile, options, self._context.toolbox, with_client_tools=False))

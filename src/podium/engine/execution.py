@@ -15,7 +15,7 @@ from podium.core.conductor import Conductor
 from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, WorkerError
 from podium.core.events import Emit, StepDone, StepProgress
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS
-from podium.core.run import ANSWERING, Round, Run, StepRecord, step_label
+from podium.core.run import ANSWER_ROLES, Round, Run, StepRecord, step_label
 from podium.core.worker import Toolbox, Worker
 from podium.core.workflow import Condition, Step, Workflow
 from podium.engine.calls import CallPolicy
@@ -32,13 +32,12 @@ Nest = Callable[..., Awaitable[None]]
 class RunContext:
     """State that a run shares with its nested runs.
 
-    `conductor` plans the nested ones. `started` is the run's start on the call policy's clock.
-    `call_ids` are the ids of all tool calls so far: ids must be
-    unique. `guardrails` is None without guardrails. `persist`, where set, waits until events are
-    persisted: at the start and after each plan.
+    `started` is the run's start on the call policy's clock. `call_ids` are the ids of all tool
+    calls so far: ids must be unique. `guardrails` is None without guardrails. `persist`, where set,
+    waits until events are persisted: at the start and after each plan.
     """
 
-    conductor: Conductor
+    nested_conductor: Conductor
     workers: Mapping[str, Worker]
     call_policy: CallPolicy
     ledger: Ledger
@@ -310,9 +309,7 @@ async def wait_for_end(tasks: Collection[asyncio.Task[None]]) -> None:
 
 def find_first_answer_step(workflow: Workflow, round_: Round) -> int:
     """Return the first step whose reply may be the answer; the number of steps if none may."""
-    if round_.role not in ANSWERING:
-        return len(workflow.steps)
-    return len(workflow.steps) - 1 if workflow.steps[-1].condition is None else workflow.main
+    return workflow.first_answer_step if round_.role in ANSWER_ROLES else len(workflow.steps)
 
 
 def is_met(condition: Condition, records: Mapping[int, StepRecord]) -> bool:

@@ -69,7 +69,7 @@ class PriorResult(NamedTuple):
     reply: str
 
 
-def compose(
+def compose_prompt(
     subtask: str, *, question: str | None, prior: Sequence[PriorResult] = (), is_final: bool
 ) -> str:
     """Write the prompt of one step; `question` is None where the pool withholds it.
@@ -122,12 +122,16 @@ def require_capable(profile: WorkerProfile, options: ResponseOptions) -> None:
 
 
 def tools_for(
-    profile: WorkerProfile, options: ResponseOptions, toolbox: Toolbox | None, *, is_main: bool
+    profile: WorkerProfile,
+    options: ResponseOptions,
+    toolbox: Toolbox | None,
+    *,
+    with_client_tools: bool,
 ) -> tuple[Tool, ...]:
-    """Return the tools a worker is offered; the client's belong to the main step alone."""
+    """Return the tools a worker is offered; the client's only `with_client_tools`."""
     if "tools" not in profile.capabilities:
         return ()
-    clients = options.tools if is_main else ()
+    clients = options.tools if with_client_tools else ()
     return clients if toolbox is None else (*clients, *toolbox.tools)
 
 
@@ -322,10 +326,10 @@ def replay_request(
         return None
     if profile.provider == CONDUCTOR_PROVIDER:
         return None
-    main = workflow.main if round_.answers else len(workflow)
+    first = workflow.first_answer_step if round_.has_answer_role else len(workflow)
     own = exclude_servers(toolbox, run.exclude)
-    tools = tools_for(profile, run.response_options, own, is_main=step.index == main)
-    is_final = step.index >= main
+    tools = tools_for(profile, run.response_options, own, with_client_tools=step.index == first)
+    is_final = step.index >= first
     return request_for(profile, step.prompt, run, step.turns, tools, is_final=is_final)
 
 

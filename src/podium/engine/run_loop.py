@@ -47,7 +47,7 @@ from podium.core.request import (
     images_in,
 )
 from podium.core.run import (
-    ANSWERING,
+    ANSWER_ROLES,
     NO_REQUEST,
     Round,
     Run,
@@ -63,7 +63,7 @@ from podium.engine.execution import Execution, RunContext, wait_for_end
 from podium.engine.guardrails.admission import Inspector, restorer
 
 PLANNING_PARTS: Final = 2
-"""A plan may cost one part in so many of what is left: the rest is for its execution."""
+"""A planning call may cost at most 1 / PLANNING_PARTS of the rest of the budget."""
 
 
 async def plan_round(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
@@ -85,7 +85,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
         if context.history:
             images, shown = (*images, *asked_images(context.history)), images_in(context.history)
         has_demands = images or shown or options is not DEFAULT_RESPONSE_OPTIONS
-        if plan.role in ANSWERING and has_demands:
+        if plan.role in ANSWER_ROLES and has_demands:
             workflow, more = fit_workflow(workflow, context.pool, options, images, shown)
             warnings += more
     elif context.answer is None:
@@ -143,15 +143,15 @@ class RunLoop:
         self._checks = list(run.checks)
         self._checked_answer: str | None = None
         self._execution: Execution | None = None
-        self._keep: Callable[[Run], None] | None = None
+        self._on_change: Callable[[Run], None] | None = None
 
     async def run(
         self,
         parent: tuple[str, int] | None = None,
-        keep: Callable[[Run], None] | None = None,
+        on_change: Callable[[Run], None] | None = None,
     ) -> Run:
-        """Perform the run. `keep` gets it after every change and at its end, even if cancelled."""
-        self._keep = keep
+        """Perform the run. `on_change` gets it after every change and however it ends."""
+        self._on_change = on_change
         guardrails, run = self._context.guardrails, self._run
         restore = restorer(guardrails, run.response_options) if guardrails is not None else None
         self._emit(RunStarted(run, parent, restore))
@@ -165,8 +165,8 @@ class RunLoop:
             run = self._end_run("interrupted")
             raise
         finally:
-            if keep is not None:
-                keep(run)
+            if on_change is not None:
+                on_change(run)
             self._emit(RunDone(run))
         return run
 
@@ -181,7 +181,7 @@ class RunLoop:
         deadline = asyncio.timeout(self._context.ledger.seconds_left if is_timed else None)
         try:
             async with deadline:
-                if self.stopped_by is None and self._rounds and self._rounds[-1].unfinished:
+                if self.stopped_by is None and self._rounds and self._rounds[-1].is_unfinished:
                     await self._execute()
                 while self._can_plan() and await self._plan():
                     await self._execute()
@@ -300,7 +300,7 @@ class RunLoop:
     def _open(self, round_: Round, emit: Emit) -> Execution:
         """Return the execution of a round that is planned, or whose plan is being written."""
         context = self._context
-        direct = emit if self._keep is not None or emit != self._emit else context.emit
+        direct = emit if self._on_change is not None or emit != self._emit else context.emit
         return Execution(
             context,
             self._run,
@@ -328,7 +328,7 @@ class RunLoop:
         step: int,
         resumed: Run | None,
         stream: bool,
-        keep: Callable[[Run], None],
+        on_change: Callable[[Run], None],
     ) -> None:
         """Answer a subtask as a nested run on the same ledger."""
         above = self._run
@@ -338,7 +338,7 @@ class RunLoop:
         run = resumed or replace(
             above,
             id=new_run_id(),
-            conductor=self._context.conductor.name,
+            conductor=self._context.nested_conductor.name,
             question=question,
             history=history,
             trailing=trailing,
@@ -354,11 +354,11 @@ class RunLoop:
         nested = RunLoop(
             self._context,
             run,
-            self._context.conductor,
+            self._context.nested_conductor,
             stream=stream,
             was_waiting=resumed is not None and resumed.status == "waiting",
         )
-        ended = await nested.run((above.id, step), keep)
+        ended = await nested.run((above.id, step), on_change)
         if nested.blocked is not None:
             raise nested.blocked
         if ended.answer is None and isinstance(nested.stopped_by, BudgetExhausted):
@@ -378,7 +378,7 @@ class RunLoop:
             self._run,
             round_.index,
             self._readable_rounds(round_),
-            answers=self._run.depth == 0,
+            checks_answers=self._run.depth == 0,
             emit=lambda check: emit(GuardrailActed(self._run.id, check)),
         )
 
@@ -423,11 +423,14 @@ class RunLoop:
             status=status,
             answer=answer,
             error=str(blocked) if blocked is not None else first_error(rounds, stopped_by),
-            too_long=status == "failed" and any(isinstance(one, PromptTooLong) for one in failures),
-            refused=any(isinstance(one, AuthenticationFailed | RequestRefused) for one in failures),
+            context_exceeded=status == "failed"
+            and any(isinstance(one, PromptTooLong) for one in failures),
+            request_refused=any(
+                isinstance(one, AuthenticationFailed | RequestRefused) for one in failures
+            ),
             error_status=failure.status if failure is not None else None,
             retry_after=failure.retry_after if failure is not None else None,
-            spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
+            exhausted_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
             blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
             checks=checks,
             rounds=rounds,
@@ -438,8 +441,10 @@ class RunLoop:
         if self._context.emit is None:
             return
         self._context.emit(event)
-        if self._keep is not None and isinstance(event, RoundPlanned | StepProgress | StepDone):
-            self._keep(self._so_far())
+        if self._on_change is not None and isinstance(
+            event, RoundPlanned | StepProgress | StepDone
+        ):
+            self._on_change(self._so_far())
 
     def _so_far(self) -> Run:
         """Return the run as a resume would continue it."""
@@ -467,8 +472,8 @@ def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord
 def waiting_answer(rounds: Sequence[Round]) -> str | None:
     """Return the text that came with the final step's tool calls while a run waits."""
     round_, last = rounds[-1], rounds[-1].steps[-1]
-    is_final = round_.workflow is not None and last.index >= round_.workflow.main
-    return (last.reply or None) if is_final and round_.answers else None
+    is_final = round_.workflow is not None and last.index >= round_.workflow.first_answer_step
+    return (last.reply or None) if is_final and round_.has_answer_role else None
 
 
 def end_status(

@@ -129,7 +129,7 @@ class Options:
 
 
 VERIFIER_PARTS: Final = 2
-"""A guardrail's verifier may cost one part in so many of what is left of the budget."""
+"""A verifier's call may cost at most 1 / VERIFIER_PARTS of the rest of the budget."""
 
 
 class ConductorWorker(Worker):
@@ -259,7 +259,7 @@ class Runner:
             status="running",
             answer=None,
             error=None,
-            too_long=False,
+            context_exceeded=False,
             error_status=None,
             retry_after=None,
             budget=budget,
@@ -410,7 +410,7 @@ class Runner:
         self.call_policy.bind()
         toolbox = self.toolbox
         context = RunContext(
-            conductor=self.nested_conductor,
+            nested_conductor=self.nested_conductor,
             workers=self.workers,
             call_policy=self.call_policy,
             ledger=ledger,
@@ -479,7 +479,7 @@ class Runner:
             check_schema(options.schema)
         own = {tool.name for tool in self.toolbox.tools} if self.toolbox is not None else set()
         for name in own.intersection(tool.name for tool in options.tools):
-            raise UsageError(f"the tool {name!r} is one that Podium has itself; rename it")
+            raise UsageError(f"the tool {name!r} is already a tool of the toolbox; rename it")
 
     def _check_budget(self, budget: Budget, pool: Pool) -> None:
         """Reject a cap on money without the price of every worker, the planner included."""

@@ -49,7 +49,7 @@ from podium.engine.hedging import HedgedReply, Race
 from podium.engine.reply_stream import ReplyStream
 from podium.engine.requests import (
     PriorResult,
-    compose,
+    compose_prompt,
     repair_request,
     request_for,
     require_capable,
@@ -117,7 +117,7 @@ class StepRunner:
         if not self._prompt:
             run, asked = self._run, self._context.workers[self._step.worker]
             shares = run.pool.share_question and asked.profile.provider != PYTHON_PROVIDER
-            self._prompt = compose(
+            self._prompt = compose_prompt(
                 self._step.subtask,
                 question=run.question if shares else None,
                 prior=prior,
@@ -296,7 +296,7 @@ class StepRunner:
     @property
     def _holds_answer(self) -> bool:
         """True if guardrails must see the whole reply before any of it is sent."""
-        return self._is_final and self._inspector is not None and self._inspector.answers
+        return self._is_final and self._inspector is not None and self._inspector.checks_answers
 
     async def _inspect(self, reply: Reply, worker: str) -> Reply:
         """Apply the guardrails on replies. Thinking is dropped: they do not see it.
@@ -360,8 +360,10 @@ class StepRunner:
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         options = self._run.response_options
-        is_main = self._index == self._execution.first_answer_step
-        return tools_for(profile, options, self._context.toolbox, is_main=is_main)
+        with_client_tools = self._index == self._execution.first_answer_step
+        return tools_for(
+            profile, options, self._context.toolbox, with_client_tools=with_client_tools
+        )
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
         if not self._tools(profile):
@@ -423,7 +425,7 @@ class StepRunner:
             step=self._index,
             resumed=resumed,
             stream=execution.stream and self._index == execution.last and not self._holds_answer,
-            keep=self._keep_nested,
+            on_change=self._keep_nested,
         )
         nested = self._nested[-1]
         if nested.status != "waiting":
@@ -463,8 +465,8 @@ def reopen_last(nested: tuple[Run, ...]) -> tuple[Run, ...]:
 def nested_reply(nested: Run) -> Reply:
     """Return the nested run's answer as a reply; raise `WorkerError` if it has none."""
     if nested.answer is None:
-        refusal = RequestRefused if nested.refused else WorkerError
-        error = PromptTooLong if nested.too_long else refusal
+        refusal = RequestRefused if nested.request_refused else WorkerError
+        error = PromptTooLong if nested.context_exceeded else refusal
         raise error(
             nested.error or "the nested run gave no answer",
             retry_after=nested.retry_after,

@@ -311,7 +311,7 @@ def _suggest_address(path: str, base_url: str) -> str:
             f"SDKs and Claude Code to {base_url}"
         )
     return (
-        f"this endpoint is not supported. Every model supports {forward.ANSWERING}, and workers "
-        f"with an OpenAI-compatible API also {', '.join(forward.PATHS)}; GET /docs lists all "
-        f"endpoints"
+        f"this endpoint is not supported. Every model supports {forward.ANSWER_ENDPOINTS}, "
+        f"and workers with an OpenAI-compatible API also {', '.join(forward.PATHS)}; "
+        f"GET /docs lists all endpoints"
     )

@@ -16,7 +16,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.server.access import AccessPolicy
 from podium.server.answers.gateway import Gateway
 from podium.server.answers.result import StoredResponses
-from podium.server.answers.tiers import Tiers
+from podium.server.answers.tiers import TierHandler
 from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
 from podium.server.model_catalog import ModelCatalog
@@ -96,7 +96,7 @@ class Service:
     store: BufferedRunStore
     repository: RunRepository
     responses: StoredResponses
-    tiers: Tiers
+    tier_handler: TierHandler
     gateway: Gateway
     limiter: ConcurrencyLimiter
     metrics: Metrics
@@ -144,7 +144,7 @@ async def open_service(
         store=store,
         repository=repository,
         responses=responses,
-        tiers=Tiers(podium, repository, responses, runtime),
+        tier_handler=TierHandler(podium, repository, responses, runtime),
         gateway=Gateway(runtime, responses),
         limiter=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,

@@ -263,7 +263,7 @@ def _stats_of(calls: Sequence[CallSummary], steps: Sequence[StepUse], total: int
         "errors": _errors(failed),
         "seconds": {"p50": p50, "p95": p95},
         "cost_usd": sum(costs) if costs else None,
-        "unknown_cost": len(calls) - len(costs),
+        "unknown_cost_count": len(calls) - len(costs),
         "roles": _roles(steps),
     }
 

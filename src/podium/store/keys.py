@@ -136,8 +136,8 @@ class Key:
 class KeyUsage:
     """The usage of a key on one day (UTC) of one model.
 
-    Tokens and cost are sums over the requests that reported them; `unknown_tokens` and
-    `unknown_cost` count the others, and `assumed_tokens` and `assumed_usd` are what the key's
+    Tokens and cost are sums over the requests that reported them; `unknown_usage_count` and
+    `unknown_cost_count` count the others, and `assumed_tokens` and `assumed_usd` are what the key's
     budget was charged for those. Orchestration tokens are included in the others.
     """
 
@@ -150,8 +150,8 @@ class KeyUsage:
     orchestration_input_tokens: int = 0
     orchestration_output_tokens: int = 0
     cost_usd: float = 0.0
-    unknown_tokens: int = 0
-    unknown_cost: int = 0
+    unknown_usage_count: int = 0
+    unknown_cost_count: int = 0
     assumed_tokens: int = 0
     assumed_usd: float = 0.0
 
@@ -315,18 +315,18 @@ def charge_of(run: Run, day: str) -> RunCharge:
     Calls with unknown usage are charged what the run's budget counted for them: their maximum,
     where anything is capped.
     """
-    tokens_in = tokens_out = unknown_tokens = unknown_cost = 0
+    tokens_in = tokens_out = unknown_usage_count = unknown_cost_count = 0
     cost = 0.0
     for call in run.calls:
         if is_plausible(call.usage):
             tokens_in += call.usage.input_tokens or 0
             tokens_out += call.usage.output_tokens or 0
         else:
-            unknown_tokens = 1
+            unknown_usage_count = 1
         if call.cost_usd is not None and 0 <= call.cost_usd < math.inf:
             cost += call.cost_usd
         else:
-            unknown_cost = 1
+            unknown_cost_count = 1
     planning = run.orchestration
     known_planning = is_plausible(planning)
     usage = KeyUsage(
@@ -338,10 +338,12 @@ def charge_of(run: Run, day: str) -> RunCharge:
         orchestration_input_tokens=(planning.input_tokens or 0) if known_planning else 0,
         orchestration_output_tokens=(planning.output_tokens or 0) if known_planning else 0,
         cost_usd=cost,
-        unknown_tokens=unknown_tokens,
-        unknown_cost=unknown_cost,
-        assumed_tokens=max(0, run.spent.tokens - tokens_in - tokens_out) if unknown_tokens else 0,
-        assumed_usd=max(0.0, run.spent.usd - cost) if unknown_cost else 0.0,
+        unknown_usage_count=unknown_usage_count,
+        unknown_cost_count=unknown_cost_count,
+        assumed_tokens=max(0, run.spent.tokens - tokens_in - tokens_out)
+        if unknown_usage_count
+        else 0,
+        assumed_usd=max(0.0, run.spent.usd - cost) if unknown_cost_count else 0.0,
     )
     return RunCharge(run.id, usage)
 

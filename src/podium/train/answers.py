@@ -20,7 +20,7 @@ from podium.core.run import Round
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine.requests import compose, replay_request
+from podium.engine.requests import compose_prompt, replay_request
 from podium.engine.runner import Runner
 from podium.tasks.graders import CodeGrader
 from podium.train.diagnostics import Rollout
@@ -93,7 +93,7 @@ class AnswerRollouts(Rollouts):
         if messages is None:
             subtask = self._subtask(task)
             text, is_final = subtask.text or task.question, not subtask.is_run
-            prompt = compose(text, question=task.question, is_final=is_final)
+            prompt = compose_prompt(text, question=task.question, is_final=is_final)
             messages = [{"role": "user", "content": prompt}]
         return self._policy.encode(messages)
 

@@ -18,9 +18,9 @@ class StageTable(Table):
     """One part of a curriculum."""
 
     steps: Count | None = Field(
-        default=None, description="how many steps it lasts; left out of the last one: to the end"
+        default=None, description="its number of steps; left out of the last one: to the end"
     )
-    shapes: dict[str, Weight] = Field(description="how often each shape is drawn, by its name")
+    shapes: dict[str, Weight] = Field(description="weight of each shape, by its name")
 
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
@@ -30,35 +30,37 @@ class StageTable(Table):
 
 
 class EtudesTable(Table):
-    """Études, made as they are needed."""
+    """Generated études."""
 
     stage: tuple[StageTable, ...] = Field(
         default=(), strict=False, description="the curriculum; left out: the études' usual shapes"
     )
     everyday_share: Share = Field(
-        default=0.1, description="how many questions are everyday ones, for one worker"
+        default=0.1, description="share of everyday questions, for one worker"
     )
     later_round_share: Share = Field(
-        default=0.0, description="how many have an earlier round, to accept or to replan"
+        default=0.0, description="share of questions with an earlier round, to accept or to replan"
     )
     nested_share: Share = Field(
         default=0.25,
-        description="how many of several steps are one phrase inside another",
+        description="share of questions of several steps that nest one phrase in another",
     )
     accepted_share: Share = Field(
-        default=0.4, description="`plans`: how many of these accept the answer"
+        default=0.4, description="`plans`: share of later rounds that accept the answer"
     )
     assigned_share: Share = Field(
-        default=0.35, description="`plans`: how many questions say who is to do what"
+        default=0.35, description="`plans`: share of questions that name the worker of each part"
     )
-    true_clauses: Share = Field(
-        default=0.65, description="`plans`: how many split a question into its clauses"
+    correct_split_share: Share = Field(
+        default=0.65,
+        description="`plans`: share of plans that split a question correctly, into its clauses",
     )
-    true_access: Share = Field(
-        default=0.5, description="`plans`: how many of these have the right access"
+    correct_access_share: Share = Field(
+        default=0.5, description="`plans`: share of these that also have the correct access"
     )
     unsure_share: Share = Field(
-        default=0.1, description="`specialists`: how many are not for the specialist"
+        default=0.1,
+        description="`specialists`: share of examples outside its skill, which it declines",
     )
 
     @model_validator(mode="after")
@@ -69,37 +71,35 @@ class EtudesTable(Table):
 
 
 class MixTable(Table):
-    """Problems of several benchmarks in one list, as many of each, none of which is tested on."""
+    """Equally many problems of several benchmarks, none of them test problems."""
 
-    sources: Names = Field(
-        description="the benchmarks, each with its splits where they are wanted: `mmlu:dev+val`"
-    )
+    sources: Names = Field(description="the benchmarks, optionally with splits: `mmlu:dev+val`")
     per_source: Count | None = Field(
-        default=None, description="problems of each; left out: as many as the smallest has"
+        default=None, description="problems of each benchmark; left out: the size of the smallest"
     )
     train_share: Share | None = Field(
         default=None,
-        description="of each, the others are held out; left out: the paper's 60 %, 20 % held out",
+        description="share for training; the rest is held out. Left out: the paper's 60 % and 20 %",
     )
     path: Name | None = Field(
-        default=None, description="the directory of their files; left out: from the hub"
+        default=None, description="the directory of their files; left out: the hub"
     )
-    seed: int = Field(default=42, description="decides which problems, and in which order")
+    seed: int = Field(default=42, description="seed of the choice and order of problems")
 
 
 class FileTable(Table):
-    """Tasks, or examples for `sft`, of your own."""
+    """Your own tasks, or examples for `sft`."""
 
     path: Name = Field(description="a JSONL or CSV file")
-    limit: Count | None = Field(default=None, description="only the first so many")
+    limit: Count | None = Field(default=None, description="read only this many")
 
 
 class SuiteTable(Table):
     """One benchmark."""
 
-    name: Name = Field(description="its name, with a split where one is wanted")
-    path: Name | None = Field(default=None, description="its file; left out: from the hub")
-    limit: Count | None = Field(default=None, description="only so many, drawn by the seed")
+    name: Name = Field(description="its name, optionally with a split")
+    path: Name | None = Field(default=None, description="its file; left out: the hub")
+    limit: Count | None = Field(default=None, description="draw only this many, by the seed")
 
 
 class DataTable(Table):

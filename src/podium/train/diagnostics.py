@@ -282,8 +282,8 @@ LITTLE_ENTROPY_BITS: Final = 0.5
 NEARLY_ALL_ONE_STEP: Final = 0.95
 MOSTLY_WRONG: Final = 0.5
 FEW_VALID: Final = 0.5
-FALLEN_TO: Final = 2 / 3
-GROWN_TO: Final = 2.0
+VALID_RATE_FALL: Final = 2 / 3
+LENGTH_GROWTH: Final = 2.0
 MANY_AT_THE_LIMIT: Final = 0.1
 LITTLE_SPREAD: Final = 0.1
 MANY_DROPPED: Final = 0.2
@@ -294,7 +294,7 @@ class CollapseDetector:
 
     def __init__(self, window: int = 20) -> None:
         if window < 1:
-            raise UsageError(f"a watch over {window} steps sees nothing; give it at least 1")
+            raise UsageError(f"window is {window}; expected at least 1 step")
         self.history: deque[StepDiagnostics] = deque(maxlen=window)
         self._window = window
         self._steps = 0
@@ -359,7 +359,7 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
     found = {}
     best = max((step.valid_rate for step in earlier), default=0.0)
     least = min((step.mean_tokens for step in earlier), default=math.inf)
-    if seen.valid_rate < best * FALLEN_TO:
+    if seen.valid_rate < best * VALID_RATE_FALL:
         found["valid"] = (
             f"valid plans fell from {best:.0%} to {seen.valid_rate:.0%} within {len(earlier)} "
             f"steps; lower the learning rate, or go back a checkpoint"
@@ -375,7 +375,7 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
             f"{seen.baselines.max_tokens} tokens and count as malformed; raise the limit if "
             f"plans need it, else the policy rambles"
         )
-    elif seen.mean_tokens > least * GROWN_TO:
+    elif seen.mean_tokens > least * LENGTH_GROWTH:
         found["length"] = (
             f"texts grew from {least:.0f} to {seen.mean_tokens:.0f} tokens within "
             f"{len(earlier)} steps; look at the samples for what is being repeated"

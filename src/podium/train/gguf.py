@@ -45,7 +45,7 @@ TENSORS: Final[Mapping[str, str]] = {
 
 Matrix = NDArray[np.float16]
 
-ITS_BASE: Final = "name the model that the adapter was trained on"
+BASE_HINT: Final = "name the model that the adapter was trained on"
 
 
 class LoraPair(NamedTuple):
@@ -68,7 +68,7 @@ class GgufBase:
         """Raise `ConfigError` if the pair does not fit the base model's tensor."""
         if tensor not in self.sizes:
             raise ConfigError(
-                f"{path} adapts {tensor}, which the base model does not have; {ITS_BASE}"
+                f"{path} adapts {tensor}, which the base model does not have; {BASE_HINT}"
             )
         if pair.a.shape[0] != pair.b.shape[1]:
             raise ConfigError(
@@ -79,7 +79,7 @@ class GgufBase:
         if came != size:
             raise ConfigError(
                 f"{path} adapts {tensor} as a matrix of {came[0]} by {came[1]}, and in the base "
-                f"model it has {size[0]} by {size[1]}; {ITS_BASE}"
+                f"model it has {size[0]} by {size[1]}; {BASE_HINT}"
             )
 
     def permute(self, tensor: str, pair: LoraPair, *, back: bool = False) -> LoraPair:
@@ -110,7 +110,7 @@ def read_base(base: str | Path) -> GgufBase:
     if not isinstance(heads, int):
         raise ConfigError(
             f"{model.path} does not say how many heads its attention has, so it is no whole model; "
-            f"{ITS_BASE}"
+            f"{BASE_HINT}"
         )
     return GgufBase(
         architecture=architecture,

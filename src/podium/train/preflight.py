@@ -38,8 +38,8 @@ class Estimate:
 
     `candidates` are those of one step of evolution. Memory, for each GPU, and hours are those of
     `compute`; None is unknown. `usd` is None if some workers are `unpriced`;
-    `usd_known` is for the calls to the others. `tried` are the most plans of exploring, which only
-    `usd_most` includes: the cost if the most expensive worker got every call.
+    `usd_priced` is for the calls to the others. `tried` are the most plans of exploring, which only
+    `usd_max` includes: the cost if the most expensive worker got every call.
     """
 
     steps: int
@@ -57,8 +57,8 @@ class Estimate:
     sampling_hours: float | None = None
     update_hours: float | None = None
     usd: float | None = 0.0
-    usd_known: float = 0.0
-    usd_most: float = 0.0
+    usd_priced: float = 0.0
+    usd_max: float = 0.0
     unpriced: tuple[str, ...] = ()
 
 
@@ -185,15 +185,15 @@ def _estimate_calls(
     assumed = recipe.estimate
     costs = [_cost_of_a_call(recipe, worker) for worker in workers]
     known = [cost for cost in costs if cost is not None]
-    usd_known = calls * sum(known) / len(workers)
+    usd_priced = calls * sum(known) / len(workers)
     return Estimate(
         steps=0,
         worker_calls=calls,
         worker_input_tokens=calls * assumed.input_tokens,
         worker_output_tokens=calls * assumed.output_tokens,
-        usd=usd_known if len(known) == len(workers) else None,
-        usd_known=usd_known,
-        usd_most=(calls + more) * max(known, default=0.0),
+        usd=usd_priced if len(known) == len(workers) else None,
+        usd_priced=usd_priced,
+        usd_max=(calls + more) * max(known, default=0.0),
         unpriced=tuple(worker.name for worker in workers if worker.price is None),
     )
 

@@ -56,14 +56,14 @@ NOT_FOR_DESCRIPTIONS: Final = (
 """Keys without effect where pools are only described."""
 
 POOL_KEYS: Final = {"file": ("subset", "shuffle", "descriptions"), "adapters": ("base",)}
-ETUDE_POOL_KEYS: Final = ("worker_dropout", "keep_needed", "unsure_rate")
+ETUDE_POOL_KEYS: Final = ("worker_dropout", "keep_needed", "flaky_rate")
 """The keys of `[pool]` that go with each way of naming workers."""
 
 ETUDE_KEYS: Final = {
     "unsure_share": ("specialists",),
     "assigned_share": ("plans",),
-    "true_clauses": ("plans",),
-    "true_access": ("plans",),
+    "correct_split_share": ("plans",),
+    "correct_access_share": ("plans",),
     "accepted_share": ("plans",),
     "everyday_share": ("plans", "reward"),
     "later_round_share": ("plans", "reward"),
@@ -389,7 +389,7 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if dataset not in teachers:
             yield f"data.etudes.{key}", f'with sft.dataset = "{dataset}"'
     if sft is not None:
-        unused = [*NOT_FOR_SFT, "pool.unsure_rate"] if dataset == "plans" else [*NOT_FOR_SFT]
+        unused = [*NOT_FOR_SFT, "pool.flaky_rate"] if dataset == "plans" else [*NOT_FOR_SFT]
         if dataset != "templates":
             unused += NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED else ("prompt", "pool")
         yield from ((key, "with [sft]") for key in unused)
@@ -405,7 +405,7 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
             without = "without [recursion] or data.etudes.later_round_share"
             yield from (
                 (key, without)
-                for key in ("reward.replan_penalty", "reward.accept_penalty", "pool.unsure_rate")
+                for key in ("reward.replan_penalty", "reward.accept_penalty", "pool.flaky_rate")
             )
     for other, keys in POOL_KEYS.items():
         if not getattr(recipe.pool, other):

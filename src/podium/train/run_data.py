@@ -32,7 +32,7 @@ from podium.tasks import TaskRecord
 from podium.tasks.answers import extract_answer
 from podium.tasks.graders import CONTAINS, JUDGE, JudgeGrader
 
-GOOD: Final = 0.75
+MIN_GOOD_REWARD: Final = 0.75
 """The least reward of an answer that counts as right, and of a plan to learn from."""
 
 LONGEST_REFERENCE: Final = 40
@@ -47,17 +47,17 @@ FEEDBACK: Final = "feedback"
 KIND: Final = "use"
 """The kind of tasks that come from runs."""
 
-KEPT_OUT: Final = "training disabled for the key"
+TRAINING_DISABLED: Final = "training disabled for the key"
 UNKNOWN_KEY: Final = "key not in this store"
 UNANSWERED: Final = "no planned answer"
 REDACTED: Final = "redacted by a guardrail"
 UNREADABLE: Final = "unreadable run"
 SEVERAL_STEPS: Final = "reward shared by several steps"
-NOT_SERVED: Final = "answered by the perfect workers of --oracle"
-NOT_BY_ITSELF: Final = "question with a conversation, images or tools"
+ORACLE_ANSWERED: Final = "answered by the perfect workers of --oracle"
+NEEDS_CONTEXT: Final = "question with a conversation, images or tools"
 NO_REFERENCE: Final = "no short right answer to compare with"
-EXCLUDING: Final = "worker or provider excluded from the question"
-NOT_GOOD: Final = "low score"
+WORKER_EXCLUDED: Final = "worker or provider excluded from the question"
+LOW_SCORE: Final = "low score"
 NO_PLAN: Final = "planned more than once, or over workers outside the pool"
 
 
@@ -100,7 +100,7 @@ def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
     if run.owner and run.owner not in rules:
         return UNKNOWN_KEY
     if run.owner and not rules[run.owner].training:
-        return KEPT_OUT
+        return TRAINING_DISABLED
     if run.status != "answered" or run.answer is None:
         return UNANSWERED
     if any(check.action in ("redacted", "blocked") for check in run.all_checks):
@@ -124,12 +124,12 @@ class _Judgement(NamedTuple):
 
 @dataclass(slots=True)
 class RunDataset:
-    """Training data from judged runs. `without` counts unused runs by kind and reason."""
+    """Training data from judged runs. `unused` counts unused runs by kind and reason."""
 
     prompt: Prompt = field(default_factory=Prompt)
     outcomes: list[Outcome] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
-    without: dict[str, Counter[str]] = field(
+    unused: dict[str, Counter[str]] = field(
         default_factory=lambda: {"outcomes": Counter(), "tasks": Counter(), "plans": Counter()}
     )
     _judgements: dict[str, list[_Judgement]] = field(default_factory=dict)
@@ -143,39 +143,39 @@ class RunDataset:
     def take(self, judged: JudgedRun) -> None:
         outcome = worker_outcome(judged)
         if outcome is None:
-            self.without["outcomes"][SEVERAL_STEPS] += 1
+            self.unused["outcomes"][SEVERAL_STEPS] += 1
         elif any(worker.provider == ORACLE for worker in judged.run.pool):
-            self.without["outcomes"][NOT_SERVED] += 1
+            self.unused["outcomes"][ORACLE_ANSWERED] += 1
         elif has_conversation(judged.run):
-            self.without["outcomes"][NOT_BY_ITSELF] += 1
+            self.unused["outcomes"][NEEDS_CONTEXT] += 1
         else:
             self.outcomes.append(outcome)
         self._take_task(judged)
         self._take_plan(judged)
 
     def _take_task(self, judged: JudgedRun) -> None:
-        run, without = judged.run, self.without["tasks"]
+        run, unused = judged.run, self.unused["tasks"]
         if judged.excludes:
-            without[EXCLUDING] += 1
+            unused[WORKER_EXCLUDED] += 1
         elif run.history or has_conversation(run):
-            without[NOT_BY_ITSELF] += 1
+            unused[NEEDS_CONTEXT] += 1
         else:
             named = _named_task(judged)
             record = named or _task_of_answer(judged)
             if record is None:
-                without[NO_REFERENCE] += 1
-            if record is not None or judged.reward < GOOD:
+                unused[NO_REFERENCE] += 1
+            if record is not None or judged.reward < MIN_GOOD_REWARD:
                 judgement = _Judgement(judged.judged_at, record, named is not None)
                 self._judgements.setdefault(run.question, []).append(judgement)
 
     def _take_plan(self, judged: JudgedRun) -> None:
-        run, without = judged.run, self.without["plans"]
-        if judged.reward < GOOD:
-            without[NOT_GOOD] += 1
+        run, unused = judged.run, self.unused["plans"]
+        if judged.reward < MIN_GOOD_REWARD:
+            unused[LOW_SCORE] += 1
             return
         example = _plan_of(run, self.prompt)
         if example is None:
-            without[NO_PLAN] += 1
+            unused[NO_PLAN] += 1
         else:
             self.plans.append(example)
 
@@ -210,7 +210,7 @@ def _task_of_answer(judged: JudgedRun) -> TaskRecord | None:
     """Return the question with its good answer, where others can be compared with it."""
     run = judged.run
     is_corrected = judged.source == FEEDBACK and bool(judged.task)
-    if judged.reward < GOOD or run.answer is None or is_corrected:
+    if judged.reward < MIN_GOOD_REWARD or run.answer is None or is_corrected:
         return None
     tagged = extract_answer(run.answer, tagged=True)
     answer = tagged or run.answer.strip()
@@ -273,8 +273,8 @@ AT_ONCE: Final = 8
 
 LISTED_AT_ONCE: Final = 200
 
-JUDGED_BEFORE: Final = "judged before"
-NOT_FOR_THE_JUDGE: Final = "hidden from the judge"
+GRADED_BEFORE: Final = "judged before"
+JUDGE_EXCLUDED: Final = "hidden from the judge"
 NOT_GRADED: Final = "grading failed"
 
 
@@ -384,7 +384,7 @@ async def _runs_to_grade(
                 continue
             given = await feedback.get(summary.id)
             if given is not None and not (again and given.grader):
-                graded.left_out[JUDGED_BEFORE] += 1
+                graded.left_out[GRADED_BEFORE] += 1
                 graded.judged_by_graders += bool(given.grader)
                 continue
             try:
@@ -410,8 +410,8 @@ def _skip_reason(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | No
     if reason is not None or judge is None:
         return reason
     if excluded_by(run, rules) & {judge.name, judge.provider}:
-        return NOT_FOR_THE_JUDGE
-    return NOT_BY_ITSELF if has_conversation(run) else None
+        return JUDGE_EXCLUDED
+    return NEEDS_CONTEXT if has_conversation(run) else None
 
 
 async def _grade(

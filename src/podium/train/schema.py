@@ -40,9 +40,9 @@ class LoraTable(Table):
     """A low-rank adapter; without this table every parameter is trained."""
 
     rank: Count = Field(default=8, description="the adapter's rank")
-    alpha: Positive = Field(default=16.0, description="its strength is `alpha / rank`")
-    targets: Names = Field(default=LORA_TARGETS, description="the layers that it changes")
-    dropout: Share = Field(default=0.0, description="the share of its inputs dropped in training")
+    alpha: Positive = Field(default=16.0, description="scales the adapter by `alpha / rank`")
+    targets: Names = Field(default=LORA_TARGETS, description="the adapted layers")
+    dropout: Share = Field(default=0.0, description="dropout on the adapter's inputs")
 
 
 class ModelTable(Table):
@@ -59,7 +59,7 @@ class ModelTable(Table):
     )
     adapters: dict[str, Name] = Field(
         default_factory=dict,
-        description="the same by name, where `sft.adapters` are several; all of them or none",
+        description="with several `sft.adapters`: the directory of each by name; all or none",
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="bfloat16",
@@ -77,15 +77,15 @@ class ModelTable(Table):
                 "adapter needs a table [model.lora]; a whole model to continue from is model.base"
             )
         if self.adapter is not None and self.adapters:
-            raise ValueError("adapter and model.adapters say the same thing; write one of them")
+            raise ValueError("adapter and model.adapters exclude each other; keep one")
         return self
 
 
 class SubsetTable(Table):
     """The number of workers that a question may have."""
 
-    smallest: Count = Field(description="at least so many")
-    largest: Count = Field(description="at most so many")
+    smallest: Count = Field(description="the fewest workers")
+    largest: Count = Field(description="the most workers")
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -120,17 +120,17 @@ class PoolTable(Table):
     keep_needed: bool = Field(
         default=True, description="études: never leave out a worker that the question needs"
     )
-    unsure_rate: Share = Field(
+    flaky_rate: Share = Field(
         default=0.0,
-        description="études: how often a worker, by a hash of its request, says that it does not "
-        "know; with `[grpo]` only after a first round",
+        description="études: share of requests, chosen by hash, that a worker declines; with "
+        "`[grpo]` only after a first round",
     )
     shuffle: bool = Field(
-        default=False, description="the workers of a pool file in another order for each question"
+        default=False, description="shuffle the workers of a pool file for each question"
     )
     descriptions: dict[Name, Annotated[tuple[Name, ...], Field(strict=False)]] = Field(
         default_factory=dict,
-        description="more descriptions of a pool file's worker; each question has one of them",
+        description="alternative descriptions of a pool file's workers, drawn for each question",
     )
 
     @cached_property
@@ -177,7 +177,9 @@ class RewardTable(Table):
         default=0.0,
         description="added to a wrong answer in proportion to its right intermediate results",
     )
-    per_usd: Weight = Field(default=0.0, description="subtracted for each dollar of the workers")
+    per_usd: Weight = Field(
+        default=0.0, description="subtracted for each dollar that the workers cost"
+    )
     per_1000_worker_tokens: Weight = Field(
         default=0.0, description="subtracted for each 1,000 tokens of the workers"
     )
@@ -301,20 +303,22 @@ class OptimiserTable(Table):
 
     steps: Count = Field(description="updates of the model")
     learning_rate: Positive = Field(description="the highest learning rate")
-    schedule: Schedule = Field(default="cosine", description="how it falls")
-    warmup_ratio: Share = Field(default=0.03, description="the share of steps in which it rises")
-    max_grad_norm: Weight = Field(default=1.0, description="longer gradients are cut to this")
+    schedule: Schedule = Field(default="cosine", description="the learning rate's decay")
+    warmup_ratio: Share = Field(
+        default=0.03, description="share of steps with a rising learning rate"
+    )
+    max_grad_norm: Weight = Field(default=1.0, description="gradients are clipped to this norm")
     adam_beta1: Share = Field(default=0.9, description="AdamW")
     adam_beta2: Share = Field(default=0.999, description="AdamW")
     adam_epsilon: Positive = Field(default=1e-8, description="AdamW")
     weight_decay: Weight = Field(default=0.0, description="AdamW")
     micro_batch: Count | None = Field(
-        default=None, description="rows in one pass on a device; left out: all of a step at once"
+        default=None, description="rows of a forward pass on a device; left out: all rows of a step"
     )
 
 
 class SftTable(OptimiserTable):
-    """Learning by example: `podium train sft`."""
+    """Supervised fine-tuning: `podium train sft`."""
 
     dataset: Literal["specialists", "plans", "decisions", "templates", "file"] = Field(
         description="`specialists` for the études' specialists, `plans` for a conductor, "
@@ -326,10 +330,10 @@ class SftTable(OptimiserTable):
     )
     adapters: Names = Field(
         default=frozenset(),
-        description="the specialists that are taught side by side, by family; with `specialists`",
+        description="with `specialists`: the families to train at once, an adapter each",
     )
-    batch: Count = Field(default=64, description="examples a step, of each adapter")
-    examples: Count = Field(default=50_000, description="how many different ones, of each adapter")
+    batch: Count = Field(default=64, description="examples per step and adapter")
+    examples: Count = Field(default=50_000, description="different examples per adapter")
     max_tokens: Count | None = Field(
         default=None,
         description="the most tokens in one pass, padding included: long examples come in smaller "
@@ -355,9 +359,9 @@ class VllmTable(Table):
 
 
 class GrpoTable(OptimiserTable):
-    """Learning from reward: `podium train grpo`."""
+    """Reinforcement learning: `podium train grpo`."""
 
-    questions: Count = Field(description="questions a step")
+    questions: Count = Field(description="questions per step")
     rollouts: Annotated[int, Field(ge=2)] = Field(description="plans written for each question")
     clip: Share = Field(default=0.2, description="ε: how far the policy may move in one update")
     clip_high: Weight | None = Field(default=None, description="ε upwards; left out: as `clip`")
@@ -377,8 +381,8 @@ class GrpoTable(OptimiserTable):
     explore: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description=(
-            "where no plan for a question was right, replace so many by variations of the best one:"
-            " another worker in one step"
+            "where no plan for a question was right, replace this many by variations of the best "
+            "one: another worker in one step"
         ),
     )
     explore_tries: Count | None = Field(
@@ -478,22 +482,22 @@ class EvolveTable(Table):
 class RunTable(Table):
     """The training run: output, checkpoints, logs."""
 
-    output: Name = Field(description="the directory of everything that comes out")
+    output: Name = Field(description="the output directory")
     seed: int = Field(default=42, description="the same seed gives the same training")
     save_every: Count = Field(default=20, description="steps between checkpoints")
     max_checkpoints: Count = Field(default=2, description="how many checkpoints are kept")
     eval_every: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="steps between measurements on questions held out; 0: none"
+        default=0, description="steps between evaluations on held-out questions; 0: none"
     )
-    eval_tasks: Count = Field(default=256, description="how many questions each of these has")
+    eval_tasks: Count = Field(default=256, description="questions per evaluation")
     eval_temperature: Temperature = Field(
-        default=0.2, description="the sampling temperature of these; 0 is greedy"
+        default=0.2, description="sampling temperature in evaluations; 0 is greedy"
     )
     baselines: bool | None = Field(
         default=None,
         description=(
-            "before training, ask every worker alone the held-out questions, to compare with; "
-            "left out: where all workers are free"
+            "before training, evaluate every worker alone on the held-out questions; left out: "
+            "if all workers are free"
         ),
     )
     minutes: Positive | None = Field(
@@ -515,4 +519,4 @@ class EstimateTable(Table):
     output_tokens: Count = Field(default=600, description="tokens that it replies with")
     prompt_tokens: Count = Field(default=1000, description="tokens that the policy reads")
     plan_tokens: Count = Field(default=300, description="tokens that it writes")
-    gpus: Count = Field(default=1, description="GPUs that train together, their states shared out")
+    gpus: Count = Field(default=1, description="GPUs that share the optimiser's states")

@@ -22,10 +22,10 @@ LONGEST_ROW: Final = 2048
 """The most tokens of a row; further plans begin another one. Attention over a row costs the square
 of its length."""
 
-TARGETS: Final = 2048
+LOGIT_TOKENS: Final = 2048
 """Tokens whose logits are in memory at a time; they are computed again on the way back."""
 
-GRAIN: Final = 8
+WIDTH_MULTIPLE: Final = 8
 """Row widths are multiples of this, as attention masks on a GPU need."""
 
 PADDING: Final = -1
@@ -108,7 +108,7 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
             self.dropped_passes += 1
             for one, gradient in zip(trained, before, strict=True):
                 one.grad = gradient
-        return loss + nothing(model)
+        return loss + zero_loss(model)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -143,7 +143,7 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
             tokens = sum(len(plan) for row in rows for _, plan in row.plans)
             usual = entropies.detach().sum() / tokens
             entropies = torch.where(self._is_read[:, None], entropies, usual)
-        return logps if rows else logps + nothing(base), entropies, None
+        return logps if rows else logps + zero_loss(base), entropies, None
 
 
 def completion_rows(advantages: Tensor, mask: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def select_rows(inputs: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def nothing(model: Any) -> Tensor:
+def zero_loss(model: Any) -> Tensor:
     """Return a zero with a gradient to all parameters, for a batch without plans."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.stack([parameter.flatten()[0] * 0.0 for parameter in trained]).sum()
@@ -271,7 +271,9 @@ def completion_logprobs(
         use_cache=False,
     ).last_hidden_state
     before = hidden.flatten(0, 1)[one.sources]
-    parts = zip(torch.split(before, TARGETS), torch.split(one.targets, TARGETS), strict=True)
+    parts = zip(
+        torch.split(before, LOGIT_TOKENS), torch.split(one.targets, LOGIT_TOKENS), strict=True
+    )
     found = [
         checkpoint(
             _chosen_logprobs,
@@ -297,4 +299,4 @@ def _chosen_logprobs(
 
 
 def _round_up(length: int) -> int:
-    return -(-length // GRAIN) * GRAIN
+    return -(-length // WIDTH_MULTIPLE) * WIDTH_MULTIPLE

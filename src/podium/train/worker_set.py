@@ -37,7 +37,7 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 class WorkerSet:
     """The workers of a training and their pool.
 
-    `flaky_workers` are the same workers, unsure as often as `pool.unsure_rate` says; first rounds
+    `flaky_workers` are the same workers, unsure as often as `pool.flaky_rate` says; first rounds
     do not use them, or luck would decide what a plan is worth. `connected` are the workers without
     cache and without failures.
     """
@@ -94,10 +94,10 @@ def connect_workers(
             for one in connected
         ]
     flaky_workers = workers
-    if recipe.pool.unsure_rate:
+    if recipe.pool.flaky_rate:
         with lab_extra():
             from podium_lab.etudes import FlakyWorker
-        share, seed = recipe.pool.unsure_rate, recipe.run.seed
+        share, seed = recipe.pool.flaky_rate, recipe.run.seed
         flaky_workers = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
     pool = settings.pool if settings is not None else recipe_pool(recipe)

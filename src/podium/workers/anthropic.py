@@ -312,7 +312,9 @@ class AnthropicWorker(HostedWorker):
         "thinking_style": ("adaptive", "always", "budget"),
         "schema_style": ("format", "tool"),
     }
-    owned: ClassVar[frozenset[str]] = frozenset({"model", "messages", "stream", "max_tokens"})
+    reserved_fields: ClassVar[frozenset[str]] = frozenset(
+        {"model", "messages", "stream", "max_tokens"}
+    )
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         headers = {"anthropic-version": API_VERSION, **self.key_headers("x-api-key")}

@@ -216,8 +216,10 @@ class BedrockWorker(AnthropicWorker):
         "schema_style": ("format", "tool"),
         "cache_points": ("auto", "on", "off"),
     }
-    owned: ClassVar[frozenset[str]] = frozenset({"modelId", "messages", "system", "toolConfig"})
-    merged: ClassVar[Mapping[str, frozenset[str]]] = {
+    reserved_fields: ClassVar[frozenset[str]] = frozenset(
+        {"modelId", "messages", "system", "toolConfig"}
+    )
+    merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {
         "additionalModelRequestFields": frozenset(),
         "inferenceConfig": frozenset({"maxTokens"}),
     }

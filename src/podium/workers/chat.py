@@ -541,7 +541,7 @@ class CompatibleWorker(HostedWorker):
     """A worker behind an OpenAI-compatible endpoint."""
 
     wire: ClassVar[Wire | None] = "chat"
-    owned: ClassVar[frozenset[str]] = OWNED
+    reserved_fields: ClassVar[frozenset[str]] = OWNED
 
     @property
     def variant(self) -> ChatVariant:

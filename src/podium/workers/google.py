@@ -169,8 +169,8 @@ class GoogleWorker(HostedWorker):
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {"thinking_style": ("level", "budget")}
     # The API also takes its fields in snake_case, which would be a second generationConfig.
-    owned: ClassVar[frozenset[str]] = frozenset({"contents", "generation_config"})
-    merged: ClassVar[Mapping[str, frozenset[str]]] = {
+    reserved_fields: ClassVar[frozenset[str]] = frozenset({"contents", "generation_config"})
+    merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {
         "generationConfig": frozenset(
             {"maxOutputTokens", "max_output_tokens", "candidateCount", "candidate_count"}
         )

@@ -99,16 +99,16 @@ class HostedWorker(ABC):
     """The base of all vendors' workers.
 
     `settings` are options that steer the translation and are not sent: names, and allowed values
-    with the default first. `owned` names body fields that no option may change. `merged` names body
-    objects that an option adds to instead of replacing, and what is owned in each. `wire` is the
-    format of `Request.extra` that goes into the body; none where it is empty.
+    with the default first. `reserved_fields` are body fields that no option may change.
+    `merged_fields` are body objects that an option adds to instead of replacing, and what is
+    reserved in each. `wire` is the format of `Request.extra` that goes into the body, if any.
     """
 
     wire: ClassVar[Wire | None] = None
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    owned: ClassVar[frozenset[str]] = frozenset()
-    merged: ClassVar[Mapping[str, frozenset[str]]] = {}
+    reserved_fields: ClassVar[frozenset[str]] = frozenset()
+    merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {}
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         if not re.match(r"https?://[^/\s]+(/|$)", endpoint.base_url):
@@ -127,14 +127,14 @@ class HostedWorker(ABC):
                     f"worker {profile.name!r} has {name} = {endpoint.options[name]!r}; "
                     f"use one of {', '.join(values)}"
                 )
-        refuse_owned(profile, endpoint.options, self.owned)
-        for name, owned in self.merged.items():
+        refuse_reserved(profile, endpoint.options, self.reserved_fields)
+        for name, reserved in self.merged_fields.items():
             inner = endpoint.options.get(name, {})
             if not isinstance(inner, Mapping):
                 raise ConfigError(
                     f"worker {profile.name!r} has {name} = {inner!r} in its options; give a table"
                 )
-            refuse_owned(profile, inner, owned)
+            refuse_reserved(profile, inner, reserved)
         self.profile = profile
         self.endpoint = endpoint
         self.label = f"worker {profile.name!r} ({profile.provider or 'no provider'})"
@@ -222,11 +222,11 @@ class HostedWorker(ABC):
     def takes_extra(self, name: str) -> bool:
         if name == "n":
             return self.wire == "chat"
-        return name not in self.owned | OUTPUT_CAPS | REDIRECTING
+        return name not in self.reserved_fields | OUTPUT_CAPS | REDIRECTING
 
     def post_call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HttpCall:
         extras = {
-            name: {**body.get(name, {}), **value} if name in self.merged else value
+            name: {**body.get(name, {}), **value} if name in self.merged_fields else value
             for name, value in self.endpoint.options.items()
             if name not in self.settings
         }
@@ -238,9 +238,11 @@ class HostedWorker(ABC):
         )
 
 
-def refuse_owned(profile: WorkerProfile, options: Mapping[str, Any], owned: frozenset[str]) -> None:
+def refuse_reserved(
+    profile: WorkerProfile, options: Mapping[str, Any], reserved: frozenset[str]
+) -> None:
     """Raise `ConfigError` for options that Podium decides itself, such as the output limit."""
-    for name in sorted(owned & options.keys()):
+    for name in sorted(reserved & options.keys()):
         remedy = (
             "; set limits.max_output_tokens instead"
             if name in OUTPUT_CAPS

@@ -31,7 +31,7 @@ from podium.core.request import Delta, Number, Reply, Request
 from podium.workers.chat import ChatReplyParser, ChatVariant, CompatibleWorker
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document
-from podium.workers.hosted import refuse_owned
+from podium.workers.hosted import refuse_reserved
 from podium.workers.http import Http
 from podium.workers.local import weights
 from podium.workers.local.llama_server import ModelServer, ModelSettings, SharedModel, shared_model
@@ -196,7 +196,7 @@ class _ServedWorker(CompatibleWorker):
 
 
 def _check_options(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    refuse_owned(profile, options, _ServedWorker.owned)
+    refuse_reserved(profile, options, _ServedWorker.reserved_fields)
     for name in SETTINGS.keys() & options.keys():
         value, kind = options[name], SETTINGS[name]
         fits = isinstance(value, kind) and not isinstance(value, bool)

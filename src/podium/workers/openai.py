@@ -50,7 +50,7 @@ class ResponsesWorker(HostedWorker):
         "api": ("chat", "responses"),
         "reasoning_summary": ("none", "auto", "concise", "detailed"),
     }
-    owned: ClassVar[frozenset[str]] = frozenset(
+    reserved_fields: ClassVar[frozenset[str]] = frozenset(
         {"model", "input", "stream", "store", "background", "max_output_tokens"}
     )
 

@@ -24,7 +24,9 @@ ANTHROPIC_VERSION: Final = "vertex-2023-10-16"
 class VertexClaudeWorker(AnthropicWorker):
     """Claude on Vertex AI: Messages, with the model in the address."""
 
-    owned: ClassVar[frozenset[str]] = AnthropicWorker.owned | {"anthropic_version"}
+    reserved_fields: ClassVar[frozenset[str]] = AnthropicWorker.reserved_fields | {
+        "anthropic_version"
+    }
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         body: dict[str, Any] = self._body(request, stream=stream)

@@ -35,7 +35,7 @@ def test_one_process_one_machine_and_replicas_are_measured() -> None:
 
 
 @pytest.mark.skipif(programs() is None, reason=MISSING)
-async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
+async def test_a_short_measurement_of_replicas_counts_requests_and_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(

@@ -87,7 +87,7 @@ def test_a_run_that_was_never_ended_or_taken_over_is_reported() -> None:
     assert left.broken == ("1 runs of the store did not end", "1 runs were not taken up in time")
 
 
-def test_a_call_too_many_is_found_unless_it_was_in_flight_at_a_kill() -> None:
+def test_a_repeated_call_is_found_unless_a_kill_interrupted_it() -> None:
     assert judged(asked={FIRST: 2}).repeated_steps == 1
     assert judged(asked={FIRST: 2}, cut_off={FIRST: 1}).repeated_steps == 0
     assert judged(asked={FIRST: 2}, kills=Kills(hit=Counter({MARK: 1}))).repeated_steps == 0

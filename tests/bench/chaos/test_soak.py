@@ -47,7 +47,7 @@ async def test_an_answer_that_is_none_is_lost(monkeypatch: pytest.MonkeyPatch) -
     assert not row.holds
 
 
-def test_what_stays_as_it_is_does_not_grow() -> None:
+def test_a_constant_series_has_no_growth() -> None:
     assert find_growth(over_time("bytes", 0)) == ()
     assert slope(over_time("bytes", 0), "bytes") == 0
 
@@ -68,7 +68,7 @@ def test_a_leak_of_any_kind_is_found(name: str, by: int) -> None:
     assert found[0].startswith(name)
 
 
-def test_a_steep_slope_of_little_in_all_is_no_growth() -> None:
+def test_a_steep_slope_with_a_small_total_is_no_growth() -> None:
     assert find_growth(over_time("bytes", MIB // 3, every=1_000)) == ()
     assert find_growth(over_time("bytes", MIB, every=1_000))
 

@@ -43,7 +43,7 @@ def test_a_word_without_quotes_is_marked_as_one() -> None:
     assert not isinstance(scan_list('["all"]', 0).values[0], Word)
 
 
-def test_numbers_too_long_to_mean_anything_stay_words() -> None:
+def test_overlong_numbers_stay_text() -> None:
     assert scan_list(f"[{'9' * 5000}]", 0).values == [Word("9" * 5000)]
 
 

@@ -53,7 +53,7 @@ def test_a_list_written_again_replaces_its_earlier_version(text: str) -> None:
     assert find(text).lists == LISTS_OF_FINAL
 
 
-def test_a_broken_list_leaves_no_earlier_version_to_be_carried_out() -> None:
+def test_a_broken_list_discards_its_earlier_version() -> None:
     with pytest.raises(MalformedPlan) as caught:
         find('model_id = [1]\nsubtasks = ["draft"]\nmodel_id = [1, (\naccess_list = [[]]')
     assert caught.value.where == "model_id"

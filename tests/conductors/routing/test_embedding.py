@@ -14,8 +14,8 @@ pytest.importorskip("safetensors")
 from podium.conductors.routing.arrays import normalize_rows
 from podium.conductors.routing.encoders import (
     MODEL,
-    QUICK,
     QUICK_LAYERS,
+    QUICK_TOKENS,
     Embedder,
     Linear,
     read_encoder,
@@ -86,7 +86,7 @@ def test_of_a_long_text_so_many_tokens_are_read_at_both_ends(minilm: Embedder) -
 
 def test_the_page_says_how_much_routers_read_of_a_long_question() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "routing.md").read_text("utf-8")
-    assert f"`minilm` reads {QUICK} tokens" in " ".join(page.split())
+    assert f"`minilm` reads {QUICK_TOKENS} tokens" in " ".join(page.split())
 
 
 def test_an_embedder_that_was_written_down_reads_as_much(minilm: Embedder) -> None:
@@ -99,7 +99,7 @@ def test_an_embedder_that_was_written_down_reads_as_much(minilm: Embedder) -> No
 
 def test_a_router_reads_by_the_first_layers_alone(minilm: Embedder) -> None:
     quick = Embedder.quick()
-    assert (quick.tokens, len(quick.network.layers)) == (QUICK, QUICK_LAYERS)
+    assert (quick.tokens, len(quick.network.layers)) == (QUICK_TOKENS, QUICK_LAYERS)
     whole, ids = minilm.network, minilm.ids(TEXTS[0])
     rows = whole.norm(whole.words[ids] + whole.positions[: len(ids)])
     for layer in whole.layers[:QUICK_LAYERS]:

@@ -16,7 +16,7 @@ np = pytest.importorskip("numpy")
 from podium.conductors.routing import LearnedRouter
 from podium.conductors.routing.arrays import Array, encode_array
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.router import MARKS, QualityBias
+from podium.conductors.routing.router import BIAS_GRID, QualityBias
 from support.routing import PLAYS, SUMS, pool_of, small_router
 
 POOL = pool_of("cheap", "dear")
@@ -61,7 +61,7 @@ def test_expected_rewards_are_clipped_and_still_tell_workers_apart() -> None:
 def test_the_quality_bias_chooses_among_workers_of_enough_confidence() -> None:
     """At a quarter of the quality bias the router would have `cheap` tell who wrote a play, with
     little chance to be right; where it has to be sure, `dear` is."""
-    router = replace(small_router(), quality_bias=QualityBias((1.0,) * len(MARKS)))
+    router = replace(small_router(), quality_bias=QualityBias((1.0,) * len(BIAS_GRID)))
     free = router.decide(PLAYS[0], POOL, 0.25)
     assert (free.worker, free.confidence < 0.5) == ("cheap", True)
     sure = router.decide(PLAYS[0], POOL, 0.25, 0.5)
@@ -145,7 +145,7 @@ def test_a_router_that_was_saved_decides_alike(tmp_path: Path) -> None:
         assert again.decide(question, POOL, 0.5) == router.decide(question, POOL, 0.5)
 
 
-def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
+def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="make it by `podium train router`"):
         LearnedRouter.load(tmp_path / "router.json")
 
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"format": "other"}, "nothing that `podium train router` wrote"),
+        ({"format": "other"}, "not a router file of `podium train router`"),
         ({"version": 1}, "version 1 cannot be read, only 3, .*`podium train router RECIPE`"),
         ({"workers": [{"name": "cheap"}]}, CHANGED),
         ({"workers": []}, CHANGED),

@@ -55,7 +55,7 @@ from podium.engine.guardrails import (
     as_guardrail,
 )
 from podium.engine.runner import ConductorWorker, Options, Runner
-from support.harness import Actor
+from support.harness import FakeWorker
 
 ONE = Workflow((Step("a", "do it"),))
 TWO = Workflow((Step("a", "look"), Step("b", "answer", (0,))))
@@ -106,8 +106,8 @@ async def test_each_place_is_looked_at_once_and_in_order() -> None:
     log: list[GuardrailInput] = []
     run = await runner(
         Planner(TWO),
-        Actor("a", lambda _: "facts"),
-        Actor("b", lambda _: "so"),
+        FakeWorker("a", lambda _: "facts"),
+        FakeWorker("b", lambda _: "so"),
         guardrails=[seen("reply", log)],
     ).run("why?", history=(user("hello"), assistant("hi")))
     assert [(c.stage, c.text, c.step, c.worker) for c in log] == [
@@ -125,15 +125,15 @@ async def test_each_place_is_looked_at_once_and_in_order() -> None:
 
 async def test_a_blocked_question_reaches_no_worker_and_is_not_kept() -> None:
     events: list[Event] = []
-    actor = Actor("a")
+    fake = FakeWorker("a")
     planner = Planner(ONE)
     guard = Guardrail("no-mail", Redaction(found="block"))
-    run = await runner(planner, actor, guardrails=[guard]).run(
+    run = await runner(planner, fake, guardrails=[guard]).run(
         f"write to {MAIL}", history=(user(MAIL),), emit=events.append
     )
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "no-mail")
     assert run.error == "the guardrail 'no-mail' blocked the question: it contains 1 × e-mail"
-    assert not actor.asked
+    assert not fake.asked
     assert not planner.situations
     assert MAIL not in json.dumps(dump(run))
     assert MAIL not in repr(events)
@@ -144,16 +144,16 @@ async def test_a_blocked_question_reaches_no_worker_and_is_not_kept() -> None:
 
 async def test_workers_conductor_events_and_record_have_the_mark_and_never_the_value() -> None:
     events: list[Event] = []
-    actor = Actor("a", lambda request: f"sent: {request.messages[-1].text}")
+    fake = FakeWorker("a", lambda request: f"sent: {request.messages[-1].text}")
     planner = Planner(ONE)
     guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
-    run = await runner(planner, actor, guardrails=[guard]).run(
+    run = await runner(planner, fake, guardrails=[guard]).run(
         f"write to {MAIL}", history=(user(f"I am {MAIL}"),), emit=events.append
     )
     assert planner.situations[0].question == "write to [e-mail 1]"
     assert planner.situations[0].history == (user("I am [e-mail 1]"),)
-    assert MAIL not in repr(actor.requests)
-    assert "[e-mail 1]" in actor.asked[0]
+    assert MAIL not in repr(fake.requests)
+    assert "[e-mail 1]" in fake.asked[0]
     assert MAIL not in repr(events)
     ended = events[-1]
     assert isinstance(ended, RunDone)
@@ -166,29 +166,29 @@ async def test_workers_conductor_events_and_record_have_the_mark_and_never_the_v
 
 
 async def test_subtasks_of_a_workflow_that_came_with_the_question_are_looked_at_with_it() -> None:
-    actor = Actor("a")
+    fake = FakeWorker("a")
     given = Workflow((Step("a", f"write to {MAIL}"), Step("a", "check it", (0,))))
     guard = Guardrail("privacy", Redaction(), stages=("question",))
-    async with AsyncPodium([actor], guardrails=[guard], store=None) as podium:
+    async with AsyncPodium([fake], guardrails=[guard], store=None) as podium:
         run = await podium.run(given, f"mail {MAIL} and bob@example.com")
     assert run.status == "answered"
     assert [step.subtask for step in run.steps] == ["write to [e-mail 1]", "check it"]
-    assert "write to [e-mail 1]" in actor.asked[0]
-    assert MAIL not in repr(actor.requests)
+    assert "write to [e-mail 1]" in fake.asked[0]
+    assert MAIL not in repr(fake.requests)
     assert MAIL not in json.dumps(dump(run))
     assert deeds(run) == [("privacy", "question", "redacted")] * 2
 
     block = Guardrail("no-mail", Redaction(found="block"), stages=("question",))
-    async with AsyncPodium([actor], guardrails=[block], store=None) as podium:
+    async with AsyncPodium([fake], guardrails=[block], store=None) as podium:
         run = await podium.run(given, "mail them")
     assert (run.status, run.blocked_by, run.rounds) == ("failed", "no-mail", ())
-    assert len(actor.asked) == 2
+    assert len(fake.asked) == 2
     assert MAIL not in json.dumps(dump(run))
 
 
 async def test_thinking_in_the_conversation_is_looked_at_and_goes_whole_or_not_at_all() -> None:
-    actor = Actor("a")
-    signed = Thinking("so it is", opaque='{"signature": "x"}', model=actor.profile.model)
+    fake = FakeWorker("a")
+    signed = Thinking("so it is", opaque='{"signature": "x"}', model=fake.profile.model)
     telling = Thinking(f"it is {MAIL}", opaque=f'{{"summary": "{MAIL}"}}', model=signed.model)
     history = (
         user("who?"),
@@ -196,20 +196,20 @@ async def test_thinking_in_the_conversation_is_looked_at_and_goes_whole_or_not_a
         Message("assistant", (telling, signed, Text("hi"))),
     )
     guard = Guardrail("privacy", Redaction(), stages=("question",))
-    run = await runner(Planner(ONE), actor, guardrails=[guard]).run("?", history=history)
+    run = await runner(Planner(ONE), fake, guardrails=[guard]).run("?", history=history)
     assert run.history == (user("who?"), Message("assistant", (signed, Text("hi"))))
     assert MAIL not in json.dumps(dump(run))
-    assert MAIL not in repr(actor.requests)
-    assert "so it is" in repr(actor.requests)
+    assert MAIL not in repr(fake.requests)
+    assert "so it is" in repr(fake.requests)
     assert deeds(run) == [("privacy", "question", "redacted")] * 2
 
 
 async def test_a_value_put_back_into_json_is_quoted_as_json_has_it() -> None:
     key = '-----BEGIN PRIVATE KEY-----\nab"c\n-----END PRIVATE KEY-----'
-    actor = Actor("a", lambda _: '{"key": "[private key 1]"}', can=("json",))
+    fake = FakeWorker("a", lambda _: '{"key": "[private key 1]"}', can=("json",))
     guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     response_options = ResponseOptions(schema={"type": "object"})
-    run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
+    run = await runner(Planner(ONE), fake, guardrails=[guard]).run(
         f"keep {key}", options=Options(response_options=response_options)
     )
     assert run.answer is not None
@@ -218,12 +218,12 @@ async def test_a_value_put_back_into_json_is_quoted_as_json_has_it() -> None:
 
 async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_looked_at() -> None:
     events: list[Event] = []
-    actor = Actor("a", lambda _: json.dumps(f"write to {MAIL}"), can=("json",))
-    other = Actor("b", lambda _: json.dumps({f"of {MAIL}": 1}), can=("json",))
+    fake = FakeWorker("a", lambda _: json.dumps(f"write to {MAIL}"), can=("json",))
+    other = FakeWorker("b", lambda _: json.dumps({f"of {MAIL}": 1}), can=("json",))
     guard = Guardrail("privacy", Redaction(found="block"), stages=("answer",))
     schema = {"type": "object", "additionalProperties": {"type": "string"}}
     for outer in (ONE, Workflow((Step("conductor", "split"),))):
-        workers = (actor, other, ConductorWorker())
+        workers = (fake, other, ConductorWorker())
         run = await runner(Planner(outer, ONE), *workers, guardrails=[guard]).run(
             "who?",
             options=Options(response_options=ResponseOptions(schema=schema)),
@@ -239,10 +239,10 @@ async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_l
 
 
 async def test_a_reply_is_redacted_before_other_steps_and_the_record_get_it() -> None:
-    reader = Actor("b", lambda _: "fine")
+    reader = FakeWorker("b", lambda _: "fine")
     guard = Guardrail("privacy", Redaction(), stages=("reply",))
     run = await runner(
-        Planner(TWO), Actor("a", lambda _: f"ask {MAIL}"), reader, guardrails=[guard]
+        Planner(TWO), FakeWorker("a", lambda _: f"ask {MAIL}"), reader, guardrails=[guard]
     ).run("who?")
     assert "[e-mail 1]" in reader.asked[0]
     assert MAIL not in json.dumps(dump(run))
@@ -264,8 +264,8 @@ async def test_a_final_reply_is_sent_only_after_its_check() -> None:
     for places in (("reply",), ("answer",), ("reply", "answer")):
         lines.clear()
         guard = Guardrail("words", look, stages=places)
-        actor = Actor("a", lambda _: Reply("the secret word", thinking=(Thinking("secret"),)))
-        run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
+        fake = FakeWorker("a", lambda _: Reply("the secret word", thinking=(Thinking("secret"),)))
+        run = await runner(Planner(ONE), fake, guardrails=[guard]).run(
             "say", emit=emit, stream=True
         )
         assert lines == ["the […] word"]
@@ -276,7 +276,7 @@ async def test_a_final_reply_is_sent_only_after_its_check() -> None:
 async def test_without_guardrails_on_replies_text_streams() -> None:
     events: list[Event] = []
     guard = Guardrail("privacy", Redaction(), stages=("question",))
-    await runner(Planner(ONE), Actor("a", lambda _: "one two"), guardrails=[guard]).run(
+    await runner(Planner(ONE), FakeWorker("a", lambda _: "one two"), guardrails=[guard]).run(
         "say", emit=events.append, stream=True
     )
     assert [e.text for e in events if isinstance(e, StepDelta)] == ["one", "two"]
@@ -284,7 +284,7 @@ async def test_without_guardrails_on_replies_text_streams() -> None:
 
 async def test_a_blocked_reply_ends_the_run_and_is_kept_nowhere() -> None:
     plan = Workflow((Step("a", "x"), Step("b", "y"), Step("c", "z", (1,))))
-    after = Actor("c")
+    after = FakeWorker("c")
     events: list[Event] = []
 
     def look(checked: GuardrailInput) -> Verdict:
@@ -292,8 +292,8 @@ async def test_a_blocked_reply_ends_the_run_and_is_kept_nowhere() -> None:
 
     run = await runner(
         Planner(plan),
-        Actor("a"),
-        Actor("b", lambda _: "damn"),
+        FakeWorker("a"),
+        FakeWorker("b", lambda _: "damn"),
         after,
         guardrails=[Guardrail("manners", look, stages=("reply",))],
     ).run("say", options=Options(rounds=3), emit=events.append)
@@ -311,9 +311,9 @@ async def test_a_hook_that_raises_blocks_and_its_words_are_not_kept(where: str) 
         raise ValueError(f"cannot read {checked.text}")
 
     guard = Guardrail("broken", fails, stages=(where,))  # type: ignore[arg-type]
-    run = await runner(Planner(ONE), Actor("a", lambda _: "reply-words"), guardrails=[guard]).run(
-        "question-words"
-    )
+    run = await runner(
+        Planner(ONE), FakeWorker("a", lambda _: "reply-words"), guardrails=[guard]
+    ).run("question-words")
     assert run.error == (
         f"the guardrail 'broken' blocked the {where}: it could not decide: it raised ValueError"
     )
@@ -326,7 +326,9 @@ async def test_a_hook_that_fails_lets_pass_where_that_is_wanted_and_the_run_says
         raise ValueError
 
     guard = Guardrail("broken", fails, stages=("answer",), on_error="pass")
-    run = await runner(Planner(ONE), Actor("a", lambda _: "42"), guardrails=[guard]).run("why?")
+    run = await runner(Planner(ONE), FakeWorker("a", lambda _: "42"), guardrails=[guard]).run(
+        "why?"
+    )
     assert (run.status, run.answer) == ("answered", "42")
     assert [check.reason for check in run.all_checks] == [
         "it could not decide: it raised ValueError"
@@ -349,7 +351,7 @@ async def test_what_is_no_verdict_and_what_takes_too_long_block() -> None:
         (odd, "there is no plan to replace yet"),
         (again, "it asked its verifier more than 4 times"),
     ):
-        run = await runner(Planner(ONE), Actor("a"), guardrails=[guard]).run("why?")
+        run = await runner(Planner(ONE), FakeWorker("a"), guardrails=[guard]).run("why?")
         assert run.error is not None
         assert run.error.endswith(f"it could not decide: {why}")
 
@@ -363,7 +365,9 @@ async def test_a_guardrail_has_no_more_time_than_the_run(stage: GuardrailStage) 
     slow = Guardrail("slow", forever, stages=(stage,))
     options = Options(budget=Budget(seconds=0.05))
     async with asyncio.timeout(10):
-        run = await runner(Planner(ONE), Actor("a"), guardrails=[slow]).run("why?", options=options)
+        run = await runner(Planner(ONE), FakeWorker("a"), guardrails=[slow]).run(
+            "why?", options=options
+        )
     assert run.answer is None
     assert run.error is not None
     assert "the run's budget is spent" in run.error
@@ -377,7 +381,7 @@ async def test_a_replan_passes_its_reason_to_the_conductor() -> None:
         return Replan("it is bad") if checked.text == "bad" else Pass()
 
     guard = Guardrail("taste", look, stages=("answer",))
-    run = await runner(planner, Actor("a", lambda _: next(replies)), guardrails=[guard]).run(
+    run = await runner(planner, FakeWorker("a", lambda _: next(replies)), guardrails=[guard]).run(
         "why?", options=Options(rounds=2)
     )
     assert (run.status, run.answer, run.blocked_by) == ("answered", "good", "")
@@ -389,14 +393,14 @@ async def test_a_replan_passes_its_reason_to_the_conductor() -> None:
 
 async def test_a_plan_that_is_demanded_and_cannot_be_had_blocks() -> None:
     guard = Guardrail("taste", says(Replan("it is bad")), stages=("answer",))
-    run = await runner(Planner(ONE), Actor("a"), guardrails=[guard]).run(
+    run = await runner(Planner(ONE), FakeWorker("a"), guardrails=[guard]).run(
         "why?", options=Options(rounds=2)
     )
     assert len(run.rounds) == 2
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "taste")
     assert run.error is not None
     assert run.error.endswith("it is bad; no round is left to plan")
-    short = await runner(Planner(ONE), Actor("a"), guardrails=[guard]).run(
+    short = await runner(Planner(ONE), FakeWorker("a"), guardrails=[guard]).run(
         "why?", options=Options(rounds=5, budget=Budget(calls=2))
     )
     assert (short.status, short.answer) == ("failed", None)
@@ -411,26 +415,28 @@ async def test_an_answer_that_passed_before_stands_though_a_later_one_did_not() 
         return Replan("it is bad") if checked.text == "bad" else Pass()
 
     guard = Guardrail("taste", look, stages=("answer",))
-    run = await runner(Planner(ONE), Actor("a", lambda _: next(replies)), guardrails=[guard]).run(
-        "why?", options=Options(rounds=2)
-    )
+    run = await runner(
+        Planner(ONE), FakeWorker("a", lambda _: next(replies)), guardrails=[guard]
+    ).run("why?", options=Options(rounds=2))
     assert (run.status, run.answer) == ("answered", "good")
 
 
 async def test_a_verifier_is_asked_on_the_runs_budget_and_its_call_is_on_the_run() -> None:
-    judge = Actor("judge", lambda _: "yes")
+    judge = FakeWorker("judge", lambda _: "yes")
 
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", f"fine? {checked.text}", lambda said: Note(f"judge: {said}"))
 
     guard = Guardrail("judged", look, stages=("answer",))
-    run = await runner(Planner(ONE), Actor("a", lambda _: "42"), judge, guardrails=[guard]).run("?")
+    run = await runner(
+        Planner(ONE), FakeWorker("a", lambda _: "42"), judge, guardrails=[guard]
+    ).run("?")
     assert judge.asked == ["fine? 42"]
     assert [call.worker for call in run.calls] == ["a", "judge"]
     assert run.spent.calls == 2
     assert run.usage.total_tokens == 4
     assert [(c.action, c.reason) for c in run.all_checks] == [("noted", "judge: yes")]
-    capped = await runner(Planner(ONE), Actor("a"), judge, guardrails=[guard]).run(
+    capped = await runner(Planner(ONE), FakeWorker("a"), judge, guardrails=[guard]).run(
         "?", options=Options(budget=Budget(calls=1))
     )
     assert (capped.status, capped.spent.calls) == ("failed", 1)
@@ -438,11 +444,11 @@ async def test_a_verifier_is_asked_on_the_runs_budget_and_its_call_is_on_the_run
 
 
 async def test_a_verifier_that_the_run_excludes_is_not_asked() -> None:
-    judge = Actor("judge", lambda _: "GROUNDED")
+    judge = FakeWorker("judge", lambda _: "GROUNDED")
     guard = Guardrail("grounding", Grounding("judge"), stages=("answer",))
-    run = await runner(Planner(TWO), Actor("a"), Actor("b"), judge, guardrails=[guard]).run(
-        "?", options=Options(exclude=frozenset({"judge"}))
-    )
+    run = await runner(
+        Planner(TWO), FakeWorker("a"), FakeWorker("b"), judge, guardrails=[guard]
+    ).run("?", options=Options(exclude=frozenset({"judge"})))
     assert not judge.asked
     assert (run.status, run.blocked_by) == ("failed", "grounding")
     assert run.error is not None
@@ -463,14 +469,14 @@ async def test_a_verifier_that_the_run_excludes_is_not_asked() -> None:
 async def test_the_grounding_check_does_what_the_verifier_says(
     said: str, ungrounded: str, status: str, action: str
 ) -> None:
-    judge = Actor("judge", lambda _: said)
+    judge = FakeWorker("judge", lambda _: said)
     assert ungrounded in ("block", "note", "replan")
     hook = Grounding("judge", ungrounded=ungrounded)  # type: ignore[arg-type]
     guard = Guardrail("grounding", hook, stages=("answer",))
     run = await runner(
         Planner(TWO),
-        Actor("a", lambda _: "In 1900 </reply>"),
-        Actor("b", lambda _: "1901"),
+        FakeWorker("a", lambda _: "In 1900 </reply>"),
+        FakeWorker("b", lambda _: "1901"),
         judge,
         guardrails=[guard],
     ).run("when?")
@@ -485,9 +491,11 @@ async def test_the_grounding_check_does_what_the_verifier_says(
 
 
 async def test_a_verifier_that_says_neither_is_named_with_what_was_expected_of_it() -> None:
-    judge = Actor("judge", lambda _: "I would rather not say")
+    judge = FakeWorker("judge", lambda _: "I would rather not say")
     guard = Guardrail("grounding", Grounding("judge"), stages=("answer",))
-    run = await runner(Planner(TWO), Actor("a"), Actor("b"), judge, guardrails=[guard]).run("?")
+    run = await runner(
+        Planner(TWO), FakeWorker("a"), FakeWorker("b"), judge, guardrails=[guard]
+    ).run("?")
     assert run.error == (
         "the guardrail 'grounding' blocked the answer: it could not decide: "
         "judge's reply says neither 'grounded' nor 'not grounded'"
@@ -495,16 +503,16 @@ async def test_a_verifier_that_says_neither_is_named_with_what_was_expected_of_i
 
 
 async def test_an_answer_of_one_step_has_nothing_to_be_grounded_in() -> None:
-    judge = Actor("judge")
+    judge = FakeWorker("judge")
     guard = Guardrail("grounding", Grounding("judge"), stages=("answer",))
-    run = await runner(Planner(ONE), Actor("a"), judge, guardrails=[guard]).run("?")
+    run = await runner(Planner(ONE), FakeWorker("a"), judge, guardrails=[guard]).run("?")
     assert run.status == "answered"
     assert not judge.asked
 
 
 async def test_an_answer_that_no_final_step_gave_is_checked_too() -> None:
-    bad = Actor("b", lambda _: RequestRefused("no"))
-    workers = (Actor("a", lambda _: f"ask {MAIL}"), bad)
+    bad = FakeWorker("b", lambda _: RequestRefused("no"))
+    workers = (FakeWorker("a", lambda _: f"ask {MAIL}"), bad)
     redact = Guardrail("privacy", Redaction(), stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[redact]).run("who?")
     assert (run.status, run.answer) == ("partial", "ask [e-mail 1]")
@@ -526,7 +534,7 @@ async def test_what_is_blocked_in_a_nested_run_blocks_the_run() -> None:
         guard = Guardrail("manners", look, stages=places)
         events: list[Event] = []
         run = await runner(
-            planner, ConductorWorker(), Actor("a", lambda _: "damn it"), guardrails=[guard]
+            planner, ConductorWorker(), FakeWorker("a", lambda _: "damn it"), guardrails=[guard]
         ).run("say", emit=events.append, stream=True)
         assert (run.status, run.blocked_by) == ("failed", "manners")
         assert not [event for event in events if isinstance(event, StepDelta)]
@@ -543,7 +551,7 @@ async def test_a_nested_answer_is_looked_at_as_a_reply_inside_and_as_the_answer_
     run = await runner(
         Planner(Workflow((Step("conductor", "split"),)), ONE),
         ConductorWorker(),
-        Actor("a", lambda _: "42 it is"),
+        FakeWorker("a", lambda _: "42 it is"),
         guardrails=[seen("answer", log)],
     ).run("say", emit=emit, stream=True)
     assert [(c.stage, c.worker) for c in log] == [
@@ -562,9 +570,9 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
         call = ToolCall("c1", "look", json.dumps({"to": MAIL}))
         return Reply(f"asking {MAIL}", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
 
-    actor = Actor("a", act, can=("tools",))
+    fake = FakeWorker("a", act, can=("tools",))
     guard = Guardrail("privacy", Redaction())
-    guarded = runner(Planner(ONE), actor, guardrails=[guard])
+    guarded = runner(Planner(ONE), fake, guardrails=[guard])
     options = Options(response_options=ResponseOptions(tools=(TOOL,)))
     run = await guarded.run("who?", options=options)
     assert run.status == "waiting"
@@ -575,13 +583,13 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
     )
     assert (again.status, again.answer) == ("answered", "done")
     assert [check.stage for check in again.all_checks] == ["question", "reply", "reply"]
-    assert "[e-mail 2] says hello" in repr(actor.requests[-1])
+    assert "[e-mail 2] says hello" in repr(fake.requests[-1])
     assert "bob@" not in json.dumps(dump(again))
     assert MAIL not in json.dumps(dump(again))
 
 
 async def test_a_run_with_a_blocked_question_cannot_be_resumed() -> None:
-    guarded = runner(Planner(ONE), Actor("a"), guardrails=[Guardrail("no", says(Block("no")))])
+    guarded = runner(Planner(ONE), FakeWorker("a"), guardrails=[Guardrail("no", says(Block("no")))])
     run = await guarded.run("why?")
     with pytest.raises(ConfigError, match="was blocked by the guardrail 'no', and stays so"):
         await guarded.resume(run)
@@ -591,7 +599,7 @@ async def test_a_run_that_was_blocked_cannot_be_resumed_whatever_is_in_force_now
     def look(checked: GuardrailInput) -> Verdict:
         return Block("rude") if "damn" in checked.text else Pass()
 
-    workers = Actor("a", lambda _: "damn it"), Actor("b", lambda _: "damn, so")
+    workers = FakeWorker("a", lambda _: "damn it"), FakeWorker("b", lambda _: "damn, so")
     guard = Guardrail("manners", look, stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[guard]).run("say")
     assert (run.blocked_by, run.answer) == ("manners", None)
@@ -603,8 +611,8 @@ async def test_a_run_that_was_blocked_cannot_be_resumed_whatever_is_in_force_now
 async def test_a_run_continues_only_under_every_guardrail_that_it_began_under() -> None:
     fails = [True]
     workers = (
-        Actor("a"),
-        Actor("b", lambda _: RequestRefused("no") if fails[0] else "42"),
+        FakeWorker("a"),
+        FakeWorker("b", lambda _: RequestRefused("no") if fails[0] else "42"),
     )
     first, second = (Guardrail(name, says(Pass())) for name in ("first", "second"))
     run = await runner(Planner(TWO), *workers, guardrails=[first, second]).run("?")
@@ -620,10 +628,10 @@ async def test_a_run_continues_only_under_every_guardrail_that_it_began_under() 
 
 async def test_planning_alone_is_guarded() -> None:
     planner = Planner(ONE)
-    guarded = runner(planner, Actor("a"), guardrails=[Guardrail("privacy", Redaction())])
+    guarded = runner(planner, FakeWorker("a"), guardrails=[Guardrail("privacy", Redaction())])
     await guarded.plan(f"write to {MAIL}")
     assert planner.situations[0].question == "write to [e-mail 1]"
-    blocking = runner(planner, Actor("a"), guardrails=[Guardrail("no", says(Block("no")))])
+    blocking = runner(planner, FakeWorker("a"), guardrails=[Guardrail("no", says(Block("no")))])
     with pytest.raises(GuardrailBlocked, match="blocked the question: no"):
         await blocking.plan("why?")
 
@@ -636,7 +644,9 @@ async def test_checks_stand_on_the_step_as_soon_as_it_is_done() -> None:
             done.append(event)
 
     guard = Guardrail("privacy", Redaction(), stages=("reply",))
-    await runner(Planner(ONE), Actor("a", lambda _: MAIL), guardrails=[guard]).run("?", emit=emit)
+    await runner(Planner(ONE), FakeWorker("a", lambda _: MAIL), guardrails=[guard]).run(
+        "?", emit=emit
+    )
     assert [check.action for check in done[0].step.checks] == ["redacted"]
 
 
@@ -652,7 +662,7 @@ def test_a_bare_function_is_a_guardrail_everywhere_and_bad_ones_are_refused() ->
 
 
 async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> None:
-    judge = Actor("judge")
+    judge = FakeWorker("judge")
     judge.gate = asyncio.Event()
     ended: list[Run] = []
 
@@ -664,7 +674,7 @@ async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> 
         return Verify("judge", "?", lambda said: Pass(said))
 
     guard = Guardrail("judged", look, stages=("answer",))
-    guarded = runner(Planner(ONE), Actor("a"), judge, guardrails=[guard])
+    guarded = runner(Planner(ONE), FakeWorker("a"), judge, guardrails=[guard])
     task = asyncio.create_task(guarded.run("?", emit=emit))
     while not judge.asked:
         await asyncio.sleep(0)
@@ -678,7 +688,7 @@ async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> 
 
 
 async def test_a_run_in_progress_is_guarded_and_pays_nothing_twice() -> None:
-    judge = Actor("judge", lambda _: "fine")
+    judge = FakeWorker("judge", lambda _: "fine")
 
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
@@ -689,7 +699,7 @@ async def test_a_run_in_progress_is_guarded_and_pays_nothing_twice() -> None:
     def act(request: Request) -> str | Exception:
         return RequestRefused("no") if fails[0] else "42"
 
-    guarded = runner(Planner(TWO), Actor("a"), Actor("b", act), judge, guardrails=[guard])
+    guarded = runner(Planner(TWO), FakeWorker("a"), FakeWorker("b", act), judge, guardrails=[guard])
     run = await guarded.run("?")
     assert run.status == "partial"
     fails[0] = False
@@ -702,7 +712,7 @@ async def test_a_run_in_progress_is_guarded_and_pays_nothing_twice() -> None:
 
 async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() -> None:
     plan = Workflow((Step("slow", "x"), Step("b", "y"), Step("c", "z", (0,))))
-    slow, after = Actor("slow"), Actor("c")
+    slow, after = FakeWorker("slow"), FakeWorker("c")
     slow.gate = asyncio.Event()
 
     def look(checked: GuardrailInput) -> Verdict:
@@ -713,7 +723,7 @@ async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() ->
         return Pass()
 
     guard = Guardrail("no-b", look, stages=("reply",))
-    run = await runner(Planner(plan), slow, Actor("b"), after, guardrails=[guard]).run("?")
+    run = await runner(Planner(plan), slow, FakeWorker("b"), after, guardrails=[guard]).run("?")
     assert not after.asked
     assert [step.status for step in run.steps] == ["done", "failed", "skipped"]
 
@@ -726,8 +736,8 @@ async def test_what_verifying_the_question_took_counts_once_though_runs_are_nest
     run = await runner(
         Planner(Workflow((Step("conductor", "split"),)), ONE),
         ConductorWorker(),
-        Actor("a"),
-        Actor("judge"),
+        FakeWorker("a"),
+        FakeWorker("judge"),
         guardrails=[guard],
     ).run("?")
     assert [call.worker for call in run.calls] == ["judge", "a"]
@@ -753,7 +763,7 @@ async def test_the_askers_tool_calls_have_restored_values() -> None:
 
         plans = (Workflow((Step("conductor", "split"),)), ONE) if nested else (ONE,)
         guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
-        workers = (ConductorWorker(), Actor("a", act, can=("tools",)))
+        workers = (ConductorWorker(), FakeWorker("a", act, can=("tools",)))
         guarded = runner(Planner(*plans), *workers, guardrails=[guard])
         options = Options(response_options=ResponseOptions(tools=(TOOL,)))
         run = await guarded.run(f"mail {MAIL}", options=options, emit=emit)
@@ -776,10 +786,10 @@ async def test_a_run_that_continues_elsewhere_has_marks_where_values_were() -> N
         return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
 
     guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
-    actor = Actor("a", act, can=("tools",))
+    fake = FakeWorker("a", act, can=("tools",))
     options = Options(response_options=ResponseOptions(tools=(TOOL,)))
-    run = await runner(Planner(ONE), actor, guardrails=[guard]).run(f"{MAIL}", options=options)
-    elsewhere = runner(Planner(ONE), actor, guardrails=[guard])
+    run = await runner(Planner(ONE), fake, guardrails=[guard]).run(f"{MAIL}", options=options)
+    elsewhere = runner(Planner(ONE), fake, guardrails=[guard])
     results = [ToolResult(run.waiting_for[0].id, "bob@example.com")]
     again = await elsewhere.resume(run, results=results)
     assert again.answer == "to [e-mail 1] and bob@example.com"

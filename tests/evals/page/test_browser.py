@@ -60,7 +60,7 @@ def opened(browser: Browser, path: Path, **context: Any) -> tuple[Page, list[str
 
 
 @pytest.mark.parametrize("name", ["report"])
-def test_hostile_replies_do_nothing_and_no_request_leaves_the_page(
+def test_hostile_replies_run_no_code_and_send_no_request(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
     page, asked, said = opened(browser, pages[name])
@@ -72,7 +72,7 @@ def test_hostile_replies_do_nothing_and_no_request_leaves_the_page(
     assert page.evaluate("getComputedStyle(document.body).display") == "block"
 
 
-def test_the_same_words_would_act_on_a_page_that_let_them(browser: Browser, tmp_path: Path) -> None:
+def test_the_same_reply_runs_code_on_an_unprotected_page(browser: Browser, tmp_path: Path) -> None:
     """Else the test above would show nothing."""
     naive = tmp_path / "naive.html"
     words = HOSTILE.encode("utf-8", "replace").decode("utf-8")

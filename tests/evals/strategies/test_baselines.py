@@ -26,7 +26,7 @@ from podium.evals.strategies.conducting import (
 )
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.values import UNSURE
-from support.harness import Actor
+from support.harness import FakeWorker
 
 mixture = mixture_of_agents(DRAWN, "system")
 QUESTION = "What is six times seven?"
@@ -59,10 +59,10 @@ async def test_calls_keep_to_the_budget_of_a_run() -> None:
 
 
 async def test_a_call_ends_when_the_time_of_the_run_is_over() -> None:
-    actor = Actor("slow")
-    actor.gate = asyncio.Event()
-    context = replace(stage_of([actor]), options=Options(budget=Budget(seconds=0.01)))
-    run = await single_worker("slow")(case_of(QUESTION, "42", [actor]), context)
+    fake = FakeWorker("slow")
+    fake.gate = asyncio.Event()
+    context = replace(stage_of([fake]), options=Options(budget=Budget(seconds=0.01)))
+    run = await single_worker("slow")(case_of(QUESTION, "42", [fake]), context)
     assert run.answer is None
     assert run.error == "the run's budget is spent: the cap on seconds is 0.01"
 

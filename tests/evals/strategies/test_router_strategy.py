@@ -28,9 +28,9 @@ POOL = [ScriptedWorker("poet", "a verse"), ScriptedWorker("clerk", "a sum")]
 async def test_a_router_that_was_trained_is_measured_as_it_would_choose(tmp_path: Path) -> None:
     path = tmp_path / "router.json"
     small_router().save(path)
-    cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
-    cases = [case_of(PLAYS[0], "a poet", cast), case_of(SUMS[0], "a poet", cast)]
-    row = await Evaluation(setup_of(cast), cases, seed=0, concurrency=1).row(f"router:{path}")
+    workers = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
+    cases = [case_of(PLAYS[0], "a poet", workers), case_of(SUMS[0], "a poet", workers)]
+    row = await Evaluation(setup_of(workers), cases, seed=0, concurrency=1).row(f"router:{path}")
     assert [sample.workers for sample in row.samples] == [("dear",), ("dear",)]
     assert [w.name for w in read_router(path).workers] == ["cheap", "dear"]
 
@@ -39,9 +39,9 @@ async def test_a_router_is_measured_at_a_position_of_its_quality_bias(tmp_path: 
     path = tmp_path / "a@b" / "router.json"
     path.parent.mkdir()
     small_router().save(path)
-    cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
-    cases = [case_of(PLAYS[0], "a poet", cast), case_of(SUMS[0], "a poet", cast)]
-    evaluation = Evaluation(setup_of(cast), cases, seed=0, concurrency=1)
+    workers = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
+    cases = [case_of(PLAYS[0], "a poet", workers), case_of(SUMS[0], "a poet", workers)]
+    evaluation = Evaluation(setup_of(workers), cases, seed=0, concurrency=1)
     asked = {}
     for quality_bias in ("0", "0.5", "1"):
         row = await evaluation.row(f"router:{path}@{quality_bias}")
@@ -53,12 +53,12 @@ async def test_a_router_is_measured_at_a_position_of_its_quality_bias(tmp_path: 
 @pytest.mark.parametrize("quality_bias", ["1.5", "-0.1", "nan", "best", ""])
 def test_an_invalid_quality_bias_is_refused(tmp_path: Path, quality_bias: str) -> None:
     small_router().save(tmp_path / "router.json")
-    cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
+    workers = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
     name = f"router:{tmp_path / 'router.json'}@{quality_bias}"
     with pytest.raises(
         UsageError, match=rf"has the quality bias '{quality_bias}': expected a number from 0"
     ):
-        check_strategy(name, setup_of(cast), [])
+        check_strategy(name, setup_of(workers), [])
 
 
 def test_a_file_name_may_contain_an_at_sign(tmp_path: Path) -> None:

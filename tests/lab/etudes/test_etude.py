@@ -10,7 +10,7 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request
 from podium.core.workflow import Shape
-from podium.engine.requests import PriorResult, compose
+from podium.engine.requests import PriorResult, compose_prompt
 from podium.workers import ScriptedWorker
 from podium_lab.etudes import FAMILIES, TEST_ONLY, USUAL, EtudeShape
 from podium_lab.etudes.composition import SKELETONS
@@ -46,7 +46,7 @@ async def test_the_engine_sends_a_worker_what_lessons_are_made_of(etudes: list[E
     async with AsyncPodium(list(workers.values()), pool=pool) as podium:
         run = await podium.run(etude.ideal(WORKERS), etude.question)
     expected = [
-        compose(
+        compose_prompt(
             step.subtask,
             question=None,
             prior=[
@@ -71,7 +71,7 @@ def test_no_perfect_worker_can_do_the_step_of_another_family(etudes: list[Etude]
                 PriorResult(str(read), etude.steps[read].subtask, etude.steps[read].answer)
                 for read in step.reads
             ]
-            message = compose(step.subtask, question=None, prior=pairs, is_final=False)
+            message = compose_prompt(step.subtask, question=None, prior=pairs, is_final=False)
             others = {oracle_reply(f, message) for f in FAMILIES if f != step.family}
             assert others == {UNSURE}, step.subtask
 

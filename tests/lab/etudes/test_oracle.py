@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from podium.engine.requests import PriorResult, compose
+from podium.engine.requests import PriorResult, compose_prompt
 from podium_lab.etudes.oracle import ROUND_BEFORE, VisibleStep, oracle_reply, read_message
 from podium_lab.etudes.values import UNSURE
 
 
 def message(subtask: str, *pairs: tuple[str, str]) -> str:
     shown = [PriorResult(str(n), text, reply) for n, (text, reply) in enumerate(pairs)]
-    return compose(subtask, question=None, prior=shown, is_final=False)
+    return compose_prompt(subtask, question=None, prior=shown, is_final=False)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_was_not_known_does_no_harm_where_it_cannot_be_meant() -> None:
 def second_round(subtask: str, first: list[tuple[str, str]], *now: tuple[str, str]) -> str:
     before = [PriorResult(f"{n}{ROUND_BEFORE}", *pair) for n, pair in enumerate(first)]
     shown = [PriorResult(str(n), *pair) for n, pair in enumerate(now)]
-    return compose(subtask, question=None, prior=[*before, *shown], is_final=False)
+    return compose_prompt(subtask, question=None, prior=[*before, *shown], is_final=False)
 
 
 @pytest.mark.parametrize("wrong", [UNSURE, "99"])

@@ -46,7 +46,7 @@ def test_every_opening_is_well_formed(sample: list[PlanExample]) -> None:
 def test_plans_reveal_nothing_about_skills() -> None:
     steps = [
         step
-        for opening in examples(8, 1500, drop=0.0, true_clauses=1.0)
+        for opening in examples(8, 1500, drop=0.0, correct_split_share=1.0)
         for step in workflow_of(opening).steps
         if "Esperanto" in step.subtask
     ]
@@ -150,9 +150,12 @@ def test_every_shape_has_plans_with_its_true_clauses_and_access(shape: EtudeShap
 
 
 def test_true_clauses_and_true_access_are_parameters() -> None:
-    def lengths(true_clauses: float) -> list[int]:
+    def lengths(correct_split_share: float) -> list[int]:
         sample = make_plan_examples(
-            8, ExampleSettings(true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0)
+            8,
+            ExampleSettings(
+                correct_split_share=correct_split_share, assigned_share=0.0, everyday_share=0.0
+            ),
         )
         return [len(workflow_of(opening)) for opening in islice(sample, 1000)]
 
@@ -160,6 +163,9 @@ def test_true_clauses_and_true_access_are_parameters() -> None:
     assert lengths(0.0) != lengths(0.5) != lengths(1.0)
     only = {EtudeShape.JOIN_3: 1.0}
     joins = make_plan_examples(
-        8, ExampleSettings(shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0)
+        8,
+        ExampleSettings(
+            shapes=only, correct_split_share=1.0, correct_access_share=1.0, everyday_share=0.0
+        ),
     )
     assert {workflow_of(opening).shape for opening in islice(joins, 50)} == {Shape.JOIN}

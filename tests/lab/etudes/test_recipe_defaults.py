@@ -10,7 +10,7 @@ def test_recipes_and_etudes_have_the_same_defaults() -> None:
     table, settings = EtudesTable(), ExampleSettings()
     for name in (
         *("everyday_share", "nested_share", "accepted_share", "assigned_share"),
-        *("true_clauses", "true_access"),
+        *("correct_split_share", "correct_access_share"),
     ):
         assert getattr(table, name) == getattr(settings, name)
     assert table.later_round_share == settings.later_share

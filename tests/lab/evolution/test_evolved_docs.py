@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors.evolved_turns import Description
+from podium.conductors.evolved_turns import CoordinatorDescription
 from podium.config.schema import ConductorTable
 from podium_lab.evolution.hidden_states import LONGEST_TEXT
 
@@ -24,11 +24,11 @@ def block(language: str) -> str:
 def test_the_documented_table_is_one() -> None:
     text = re.sub(r"^# (\w+ = )", r"\1", block("toml"), flags=re.M)
     table = ConductorTable.model_validate(tomllib.loads(text)["conductor"])
-    assert (table.kind, table.rounds, table.pool_changed) == ("evolved", 5, "narrow")
+    assert (table.kind, table.rounds, table.on_pool_change) == ("evolved", 5, "narrow")
 
 
 def test_the_documented_sizes_are_right() -> None:
-    five = Description(workers=tuple("abcde"), base="smollm2-135m-instruct", width=576)
+    five = CoordinatorDescription(workers=tuple("abcde"), base="smollm2-135m-instruct", width=576)
     assert f"are {five.size:,} numbers" in PAGE
     assert f"more than {LONGEST_TEXT:,} tokens" in PAGE
 

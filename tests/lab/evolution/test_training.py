@@ -350,7 +350,7 @@ def test_a_training_does_not_go_on_with_other_workers(base: Path, tmp_path: Path
 # ---- faults
 
 
-def test_a_candidate_of_which_nothing_is_known_counts_as_the_others_do() -> None:
+def test_a_candidate_without_results_counts_as_the_mean() -> None:
     right, wrong, lost = (trial(right=True), trial(), trial(fault="no such model"))
     assert evolve.rewards_of([[right, lost], [wrong], [lost]]) == [1.0, 0.0, 0.5]
     with pytest.raises(Unavailable, match=r"no such model; fix that, then continue with --resume"):

@@ -8,16 +8,16 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
-from podium.conductors.evolved_turns import Description
+from podium.conductors.evolved_turns import CoordinatorDescription
 from podium.core.errors import PlanError, RequestRefused
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium_lab.evolution.coordinator import Coordinator, Vector
 from podium_lab.evolution.trials import CachedReader, Trial, TrialRunner, mean_reward
-from support.harness import Actor
+from support.harness import FakeWorker
 
-DESCRIBED = Description(workers=("ann", "bob"), base="tiny", width=2, roles=())
+DESCRIBED = CoordinatorDescription(workers=("ann", "bob"), base="tiny", width=2, roles=())
 
 
 async def is_four(answer: str) -> bool:
@@ -45,14 +45,14 @@ def preferring(ann: float, bob: float) -> Coordinator:
 ANN, BOB, EITHER = preferring(9, 0), preferring(0, 9), preferring(0, 0)
 
 
-def actors() -> list[Worker]:
-    return [Actor("ann", lambda _: "4"), Actor("bob", lambda _: "5")]
+def fakes() -> list[Worker]:
+    return [FakeWorker("ann", lambda _: "4"), FakeWorker("bob", lambda _: "5")]
 
 
 async def tried(
     *coordinators: Coordinator, workers: list[Worker] | None = None, seed: int | None = 1
 ) -> list[list[Trial]]:
-    workers = workers or actors()
+    workers = workers or fakes()
     pool = Pool(tuple(worker.profile for worker in workers))
     reader = CachedReader(Plain())
     return await TrialRunner(workers, pool, turns=2).run_trials(
@@ -92,7 +92,7 @@ async def test_without_a_seed_the_most_preferred_is_taken() -> None:
 async def test_a_transcript_is_read_once_for_all_candidates() -> None:
     plain = Plain()
     readings = CachedReader(plain)
-    workers = actors()
+    workers = fakes()
     pool = Pool(tuple(worker.profile for worker in workers))
     await TrialRunner(workers, pool, turns=2).run_trials(
         [(ANN, readings), (ANN, readings), (BOB, readings)], TASKS[:1], seed=(1,)
@@ -105,7 +105,9 @@ async def test_a_run_with_a_worker_fault_is_not_graded() -> None:
     def refuses(request: object) -> Exception:
         return RequestRefused("no such model")
 
-    (own,) = await tried(BOB, workers=[Actor("ann", lambda _: "4"), Actor("bob", refuses)])
+    (own,) = await tried(
+        BOB, workers=[FakeWorker("ann", lambda _: "4"), FakeWorker("bob", refuses)]
+    )
     assert {trial.run.answer for trial in own} == {"4"}  # another stood in
     assert all("no such model" in trial.fault for trial in own)
     assert not any(trial.right for trial in own)
@@ -114,4 +116,4 @@ async def test_a_run_with_a_worker_fault_is_not_graded() -> None:
 
 async def test_a_run_that_could_not_begin_is_no_wrong_answer() -> None:
     with pytest.raises(PlanError, match="before its first turn"):
-        await tried(ANN, workers=[Actor("carl")])
+        await tried(ANN, workers=[FakeWorker("carl")])

@@ -162,7 +162,7 @@ async def test_an_address_that_shows_too_many_wrong_keys_has_to_wait(
     assert (await refused(server, wrong, "1.2.3.4")).reason == "unauthenticated"
 
 
-async def test_a_model_that_was_never_settled_is_held_at_what_reading_costs_at_most() -> None:
+async def test_a_model_without_settled_requests_is_estimated_at_its_highest_input_cost() -> None:
     dear = WorkerProfile(name="dear", price=Price(input=1000.0, output=1.0))
     server = Server(pool=Pool((*POOL, dear)))
     token = await server.token(Rules(per_day=Allowance(usd=1.0)))
@@ -352,7 +352,7 @@ async def test_the_unknown_is_charged_as_it_was_estimated(server: Server) -> Non
     assert principal.quota.narrow(Budget()) == Budget(tokens=300)
     await server.access.close()
     (row,) = server.keys.used
-    assert (row.unknown_tokens, row.unknown_cost, row.assumed_tokens) == (1, 1, 700)
+    assert (row.unknown_usage_count, row.unknown_cost_count, row.assumed_tokens) == (1, 1, 700)
 
 
 async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Server) -> None:

@@ -27,7 +27,7 @@ EXCLUDING = Rules(exclude=frozenset({"anthropic", "grok"}))
 ROUNDS = 3
 
 
-def cast(failing: bool = False) -> dict[str, ScriptedWorker]:
+def make_workers(failing: bool = False) -> dict[str, ScriptedWorker]:
     """Two who may be asked, two of an excluded provider, and one who is excluded by name."""
     profiles = (
         WorkerProfile(name="gpt", provider="openai", fallback="claude"),
@@ -82,24 +82,24 @@ def nested(run: Run) -> list[Run]:
 async def test_no_step_of_any_round_or_nested_run_goes_to_an_excluded_worker(
     tmp_path: Path, seed: int
 ) -> None:
-    actors = cast()
-    workers: list[Worker] = [*actors.values(), ConductorWorker()]
+    named = make_workers()
+    workers: list[Worker] = [*named.values(), ConductorWorker()]
     async with served_to(EXCLUDING, workers, Restless(seed), tmp_path, ROUNDS) as (served, store):
         response = await served.ask("Compare tea and coffee", model="podium-ultra")
         assert response.status_code == 200
         run = await _kept(served, store)
     assert len(run.rounds) == ROUNDS
     assert not set(asked(run)) & set(FORBIDDEN)
-    assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
-    assert actors["gpt"].calls + actors["llama"].calls > 0
+    assert {name: named[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
+    assert named["gpt"].calls + named["llama"].calls > 0
     for item in (run, *nested(run)):
         assert set(item.exclude) == EXCLUDING.exclude
         assert set(item.pool.names) <= {"gpt", "llama", "conductor"}
 
 
 async def test_without_the_rule_the_same_runs_do_ask_them_and_nest(tmp_path: Path) -> None:
-    actors = cast()
-    workers: list[Worker] = [*actors.values(), ConductorWorker()]
+    named = make_workers()
+    workers: list[Worker] = [*named.values(), ConductorWorker()]
     runs = []
     for seed in range(8):
         directory = tmp_path / str(seed)
@@ -109,44 +109,47 @@ async def test_without_the_rule_the_same_runs_do_ask_them_and_nest(tmp_path: Pat
         ):
             await served.ask("Compare tea and coffee", model="podium-ultra")
             runs.append(await _kept(served, store))
-    assert all(actors[name].calls for name in FORBIDDEN)
+    assert all(named[name].calls for name in FORBIDDEN)
     assert any(nested(run) for run in runs)
 
 
 @pytest.mark.parametrize("wanted", FORBIDDEN)
 async def test_a_plan_with_an_excluded_worker_is_not_executed(tmp_path: Path, wanted: str) -> None:
-    actors = cast()
-    async with served_to(EXCLUDING, [*actors.values()], Insisting(wanted), tmp_path) as (served, _):
+    named = make_workers()
+    async with served_to(EXCLUDING, [*named.values()], Insisting(wanted), tmp_path) as (
+        served,
+        _,
+    ):
         response = await served.ask("Why?", model="podium-ultra")
     assert response.status_code >= 400
-    assert actors[wanted].calls == 0
+    assert named[wanted].calls == 0
 
 
 async def test_an_excluded_worker_is_no_fallback(tmp_path: Path) -> None:
-    actors = cast(failing=True)
-    async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
+    named = make_workers(failing=True)
+    async with served_to(EXCLUDING, [*named.values()], Restless(0), tmp_path) as (served, _):
         response = await served.ask("Why?", model="podium-ultra")
     assert response.status_code == 502
-    assert actors["gpt"].calls + actors["llama"].calls > 0
-    assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
+    assert named["gpt"].calls + named["llama"].calls > 0
+    assert {name: named[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
 
 
 async def test_a_planner_that_is_excluded_does_not_read_the_question(tmp_path: Path) -> None:
-    actors = cast()
-    planner = ModelConductor(actors["claude"])
-    async with served_to(EXCLUDING, [*actors.values()], planner, tmp_path) as (served, _):
+    named = make_workers()
+    planner = ModelConductor(named["claude"])
+    async with served_to(EXCLUDING, [*named.values()], planner, tmp_path) as (served, _):
         await served.ask("Why?", model="podium-ultra")
-    assert actors["claude"].calls == 0
+    assert named["claude"].calls == 0
 
 
 @pytest.mark.parametrize("wanted", FORBIDDEN)
 async def test_an_excluded_worker_cannot_be_called_by_name(tmp_path: Path, wanted: str) -> None:
-    actors = cast()
-    async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
+    named = make_workers()
+    async with served_to(EXCLUDING, [*named.values()], Restless(0), tmp_path) as (served, _):
         response = await served.ask("Why?", model=wanted)
         listed = [item["id"] for item in (await served.client.get("/v1/models")).json()["data"]]
     assert (response.status_code, response.json()["field"]) == (403, "model")
-    assert actors[wanted].calls == 0
+    assert named[wanted].calls == 0
     assert wanted not in listed
     assert "gpt" in listed
 
@@ -162,10 +165,10 @@ async def test_an_excluded_worker_cannot_be_called_by_name(tmp_path: Path, wante
 async def test_a_client_can_lower_limits_and_never_raise_them(
     tmp_path: Path, wish: dict[str, object]
 ) -> None:
-    actors = cast()
-    async with served_to(EXCLUDING, [*actors.values()], Restless(1), tmp_path) as (served, _):
+    named = make_workers()
+    async with served_to(EXCLUDING, [*named.values()], Restless(1), tmp_path) as (served, _):
         await served.ask("Why?", model="podium-ultra", podium=wish)
-    assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
+    assert {name: named[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
 
 
 async def _kept(served: Served, store: SqlRunStore) -> Run:

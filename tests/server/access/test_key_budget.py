@@ -9,7 +9,7 @@ from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Price, Request, Usage, user
-from podium.server.access.quotas import KeyBudget, SpentCap
+from podium.server.access.quotas import ExhaustedCap, KeyBudget
 from podium.store.keys import Allowance, Amount, KeyCharges, Rules
 
 ASK = Request((user("a question"),), max_tokens=1000)
@@ -26,11 +26,11 @@ def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> Non
     assert reservation.left == Remaining(tokens=100, usd=1.0)
 
 
-def test_a_claim_is_no_more_than_what_is_left() -> None:
+def test_a_reservation_is_at_most_what_is_left() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     budget.reserve(Amount(0.75, 60))
     assert budget.reserve(Amount(0.75, 60)).expected == Amount(0.25, 60)
-    assert budget.spent_cap() == SpentCap("day", "usd", 1.0, 0.0, is_reserved=True)
+    assert budget.exhausted_cap() == ExhaustedCap("day", "usd", 1.0, 0.0, is_reserved=True)
 
 
 def test_a_settled_reservation_is_replaced_by_what_was_used() -> None:
@@ -39,7 +39,7 @@ def test_a_settled_reservation_is_replaced_by_what_was_used() -> None:
     assert budget.left() == Allowance(usd=0.5)
 
 
-def test_reservations_of_fractions_leave_no_crumbs() -> None:
+def test_reservations_of_fractions_leave_no_rounding_error() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     reservations = [budget.reserve(Amount(usd, 1)) for usd in (0.1, 0.2, 0.3)]
     for reservation in reservations:
@@ -47,7 +47,7 @@ def test_reservations_of_fractions_leave_no_crumbs() -> None:
     assert budget.left() == Allowance(usd=1.0)
 
 
-def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
+def test_calls_reserve_beyond_the_estimate_as_they_are_made() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     reservation, other = budget.reserve(Amount(0.25, 0)), budget.reserve(Amount(0.25, 0))
     reservation.reserve(CallReservation(usd=0.125))
@@ -101,38 +101,38 @@ def test_a_run_with_a_spent_budget_does_not_wait_for_others() -> None:
         (
             Rules(per_day=Allowance(usd=1.0)),
             KeyCharges(day=Amount(1.0, 0)),
-            SpentCap("day", "usd", 1.0, 1.0, is_reserved=False),
+            ExhaustedCap("day", "usd", 1.0, 1.0, is_reserved=False),
         ),
         (
             Rules(per_day=Allowance(tokens=10)),
             KeyCharges(day=Amount(0.0, 11)),
-            SpentCap("day", "tokens", 10, 11, is_reserved=False),
+            ExhaustedCap("day", "tokens", 10, 11, is_reserved=False),
         ),
         (
             Rules(per_month=Allowance(usd=1.0)),
             KeyCharges(month=Amount(2.0, 0)),
-            SpentCap("month", "usd", 1.0, 2.0, is_reserved=False),
+            ExhaustedCap("month", "usd", 1.0, 2.0, is_reserved=False),
         ),
         (
             Rules(in_total=Allowance(tokens=10)),
             KeyCharges(total=Amount(0.0, 10)),
-            SpentCap("total", "tokens", 10, 10, is_reserved=False),
+            ExhaustedCap("total", "tokens", 10, 10, is_reserved=False),
         ),
         (
             Rules(in_total=Allowance(usd=0.0)),
             KeyCharges(),
-            SpentCap("total", "usd", 0.0, 0.0, is_reserved=False),
+            ExhaustedCap("total", "usd", 0.0, 0.0, is_reserved=False),
         ),
         (Rules(per_day=Allowance(usd=1.0)), KeyCharges(total=Amount(9.0, 9)), None),
         (Rules(), KeyCharges(total=Amount(1e9, 10**12)), None),
     ],
 )
 def test_each_cap_is_of_its_own_period(
-    rules: Rules, charges: KeyCharges, spent: SpentCap | None
+    rules: Rules, charges: KeyCharges, spent: ExhaustedCap | None
 ) -> None:
     budget = KeyBudget(rules)
     budget.set_charges(charges)
-    assert budget.spent_cap() == spent
+    assert budget.exhausted_cap() == spent
 
 
 def test_the_tightest_cap_says_what_is_left() -> None:

@@ -59,7 +59,7 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
     flying: list[InFlight] = []
     charged, begun = Amount(), 0
     for act in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
-        if act == "b" and budget.spent_cap() is None:
+        if act == "b" and budget.exhausted_cap() is None:
             reservation = budget.reserve(Amount(data.draw(st.floats(0, 1)), 0))
             flying.append(InFlight(Ledger(Budget(), account=reservation), reservation, []))
         elif act == "c" and flying:

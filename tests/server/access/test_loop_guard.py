@@ -40,7 +40,7 @@ async def test_calls_say_through_how_many_servers_a_request_has_come(model: str)
     assert not hop_header()
 
 
-async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
+async def test_a_request_with_too_many_hops_is_refused(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("podium"), "propagate", True)
@@ -60,7 +60,7 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
 
 
 @pytest.mark.parametrize("said", ["", "-1", "one", "9" * 5000, "²"])
-async def test_a_count_that_is_none_is_refused(said: str) -> None:
+async def test_an_invalid_hop_count_is_refused(said: str) -> None:
     async with serving(application([recording_worker([])])) as served:
         headers = {HOP_HEADER.encode(): said.encode("latin-1")}
         response = await served.client.post("/v1/messages", json={"ask": "Why?"}, headers=headers)

@@ -146,10 +146,10 @@ async def test_usage_is_written_by_model_as_the_worker_reported_it(
     assert (rows["podium-ultra"].requests, rows["solo"].requests) == (2, 1)
     assert (rows["solo"].input_tokens, rows["solo"].output_tokens) == (40_000, 30_000)
     assert rows["podium-ultra"].cost_usd == pytest.approx(0.2)
-    assert rows["solo"].unknown_cost == 0
+    assert rows["solo"].unknown_cost_count == 0
 
 
-async def test_a_request_that_fails_gives_its_hold_back(tmp_path: Path) -> None:
+async def test_a_failed_request_releases_its_reservation(tmp_path: Path) -> None:
     rules = Rules(per_day=Allowance(tokens=1000))
     async with served_to(rules, [worker()], None, tmp_path) as (served, store):
         for _ in range(5):

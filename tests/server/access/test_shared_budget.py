@@ -25,7 +25,7 @@ A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
 pytestmark = pytest.mark.usefixtures("hurry")
 
 
-async def test_a_hold_of_one_replica_is_seen_by_all(where: str) -> None:
+async def test_a_reservation_of_one_replica_is_seen_by_all(where: str) -> None:
     async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
@@ -38,7 +38,7 @@ async def test_a_hold_of_one_replica_is_seen_by_all(where: str) -> None:
         ledger.settle(cut, Usage(1, 1, 0, 0, 0), 0.0)
 
 
-async def test_a_call_waits_for_what_another_replica_gives_back(where: str) -> None:
+async def test_a_call_waits_for_a_reservation_that_another_replica_releases(where: str) -> None:
     async with replicas_of(where, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
@@ -51,7 +51,7 @@ async def test_a_call_waits_for_what_another_replica_gives_back(where: str) -> N
         assert got.max_tokens == 500
 
 
-async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it_looks(
+async def test_a_call_that_waits_for_another_replica_leaves_no_reservation(
     where: str,
 ) -> None:
     async with replicas_of(where, A_DOLLAR, 2) as replicas:
@@ -87,7 +87,7 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(where: str
             await other.begin(replicas.made)
 
 
-async def test_what_is_settled_leaves_no_reservation_behind(where: str) -> None:
+async def test_a_settled_request_leaves_no_reservation(where: str) -> None:
     async with replicas_of(where, A_DOLLAR, 2) as replicas:
         for replica in replicas.all:
             principal = await replica.begin(replicas.made)

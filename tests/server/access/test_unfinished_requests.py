@@ -206,7 +206,7 @@ async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_f
         assert await runtime.charged() == Amount(0.75, 45)
 
 
-async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
+async def test_a_call_outside_the_run_is_charged_once(
     tmp_path: Path, make_run: Callable[..., Run]
 ) -> None:
     async with runtime_in(tmp_path) as runtime:
@@ -221,8 +221,13 @@ async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
         await runtime.store.finish(run)
         assert await runtime.charged() == Amount(0.75, 45)
         (row,) = await runtime.store.keys.usage(key_id=runtime.made.key.id)
-    assert (row.requests, row.cost_usd, row.assumed_usd, row.unknown_cost) == (1, 0.5, 0.25, 1)
-    assert (row.assumed_tokens, row.unknown_tokens) == (15, 1)
+    assert (row.requests, row.cost_usd, row.assumed_usd, row.unknown_cost_count) == (
+        1,
+        0.5,
+        0.25,
+        1,
+    )
+    assert (row.assumed_tokens, row.unknown_usage_count) == (15, 1)
 
 
 async def test_a_request_that_continues_with_a_run_is_charged_what_it_added(
@@ -253,5 +258,5 @@ async def test_what_calls_used_of_which_the_bill_knows_less_is_charged_as_assume
         await runtime.settle(principal, RequestCost(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
         assert await runtime.charged() == Amount(0.5, 30)
         (row,) = await runtime.store.keys.usage(key_id=runtime.made.key.id)
-    assert (row.cost_usd, row.assumed_usd, row.unknown_cost) == (0.25, 0.25, 1)
-    assert (row.input_tokens, row.assumed_tokens, row.unknown_tokens) == (10, 15, 1)
+    assert (row.cost_usd, row.assumed_usd, row.unknown_cost_count) == (0.25, 0.25, 1)
+    assert (row.input_tokens, row.assumed_tokens, row.unknown_usage_count) == (10, 15, 1)

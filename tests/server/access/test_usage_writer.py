@@ -32,7 +32,7 @@ def keys() -> MemoryKeys:
     return MemoryKeys()
 
 
-async def test_what_is_used_is_summed_up_by_key_day_and_model(keys: MemoryKeys) -> None:
+async def test_usage_is_summed_by_key_day_and_model(keys: MemoryKeys) -> None:
     usage_writer = UsageWriter(keys)
     for _ in range(3):
         usage_writer.add(ONE)
@@ -60,7 +60,7 @@ async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: Me
     usage_writer.add(UNKNOWN)
     await usage_writer.close()
     (row,) = keys.used
-    assert (row.requests, row.unknown_tokens, row.unknown_cost) == (2, 1, 1)
+    assert (row.requests, row.unknown_usage_count, row.unknown_cost_count) == (2, 1, 1)
     assert (row.input_tokens, row.output_tokens, row.cost_usd) == (10, 5, 0.25)
     assert (row.assumed_tokens, row.assumed_usd) == (100, 0.5)
 
@@ -74,23 +74,23 @@ async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: Me
         Usage(10, MAX_TOKENS + 1, 0, 0, 0),
     ],
 )
-def test_tokens_that_are_half_known_or_beyond_belief_are_unknown(usage: Usage) -> None:
+def test_partial_or_implausible_token_counts_are_unknown(usage: Usage) -> None:
     used = measure_usage(
         "key_1", DAY, "podium", RequestCost(usage, NO_USAGE, 0.25), Amount(9.0, 900)
     )
-    assert (used.unknown_tokens, used.input_tokens, used.output_tokens) == (1, 0, 0)
+    assert (used.unknown_usage_count, used.input_tokens, used.output_tokens) == (1, 0, 0)
     assert charged_amount(used) == Amount(0.25, 900)
 
 
 @pytest.mark.parametrize("cost", [-0.01, float("nan"), float("inf"), None])
-def test_a_cost_beyond_belief_is_unknown(cost: float | None) -> None:
+def test_an_implausible_cost_is_unknown(cost: float | None) -> None:
     used = measure_usage(
         "key_1", DAY, "podium", RequestCost(Usage(1, 1, 0, 0, 0), NO_USAGE, cost), Amount(9.0, 900)
     )
     assert charged_amount(used) == Amount(9.0, 2)
 
 
-def test_a_cost_that_lacks_a_crumb_of_nothing_is_nothing() -> None:
+def test_a_cost_below_zero_by_rounding_is_zero() -> None:
     used = measure_usage(
         "key_1",
         DAY,
@@ -101,7 +101,7 @@ def test_a_cost_that_lacks_a_crumb_of_nothing_is_nothing() -> None:
     assert charged_amount(used) == Amount(0.0, 2)
 
 
-async def test_lines_are_written_together_a_while_later(
+async def test_usage_is_written_in_batches(
     keys: MemoryKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_module, "WRITE_SECONDS", 0.0)
@@ -135,7 +135,7 @@ async def test_what_cannot_be_written_is_kept_and_written_later(
     assert [row.requests for row in keys.used] == [2]
 
 
-async def test_a_standing_counts_the_written_and_the_unwritten_once_each(keys: MemoryKeys) -> None:
+async def test_charges_count_written_and_pending_usage_once(keys: MemoryKeys) -> None:
     usage_writer = UsageWriter(keys)
     usage_writer.add(replace(ONE, day="2026-01-01"))
     await usage_writer.write()

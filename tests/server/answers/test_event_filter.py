@@ -102,7 +102,7 @@ def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
     assert said.of("text") == [("text", "yes")]
 
 
-def test_words_of_whom_a_router_was_sure_of_are_reported_at_once() -> None:
+def test_a_confidently_routed_reply_is_streamed_at_once() -> None:
     routed = RoutingRecord(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
     for round_, words in (
         (Round(0, ONE, routed=routed), [("text", "yes")]),

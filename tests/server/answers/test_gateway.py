@@ -225,7 +225,7 @@ async def test_json_that_does_not_fit_is_asked_for_once_more_and_both_are_paid_f
         assert response.json()["usage"]["completion_tokens"] == 4
 
 
-async def test_a_worker_that_never_writes_what_fits_is_a_fault_of_the_workers() -> None:
+async def test_a_worker_that_never_fits_the_schema_is_at_fault() -> None:
     solo = writes("three")
     async with serving(application([solo], dialects={PLAIN: CHAT})) as served:
         response = await served.client.post(PLAIN, json=ASKED_FOR_JSON)

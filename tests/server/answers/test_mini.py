@@ -135,7 +135,7 @@ async def test_what_the_router_is_not_sure_of_is_answered_as_ultra_would() -> No
     assert planner.calls == 1
 
 
-async def test_what_the_router_is_sure_of_is_streamed_though_more_rounds_are_usual() -> None:
+async def test_a_confidently_routed_answer_is_streamed_despite_more_rounds() -> None:
     mini = TierRouter(ScriptedRouter(SCORES), confidence=0.6)
     planner = ModelConductor(ScriptedWorker("planner", []))
     app = application(workers(), conductor=planner, mini=mini, options=Options(rounds=3))

@@ -60,7 +60,7 @@ def test_only_a_run_that_waits_has_calls_to_tell() -> None:
     ("run", "reason"),
     [
         (replace(RUN, status="exhausted"), "out_of_budget"),
-        (replace(RUN, status="failed", answer=None, too_long=True), "too_long"),
+        (replace(RUN, status="failed", answer=None, context_exceeded=True), "too_long"),
         (replace(RUN, status="failed", answer=None), "upstream"),
         (broken(), "upstream"),
     ],

@@ -603,7 +603,7 @@ async def test_a_stream_that_breaks_off_for_good_ends_with_an_error() -> None:
             assert [item[0] for item in document] == ["begin", "text", "fail"], model
 
 
-async def test_a_fixed_workflow_is_streamed_though_more_rounds_are_usual() -> None:
+async def test_a_fixed_workflow_is_streamed_despite_more_rounds() -> None:
     workflow = Workflow((Step("solo", "Answer"),))
     app = application(
         [ScriptedWorker("solo", "yes indeed")],

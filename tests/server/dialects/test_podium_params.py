@@ -96,6 +96,6 @@ def test_what_cannot_be_meant_is_refused(
     assert refused.value.field == field
 
 
-def test_a_podium_object_that_is_none_is_left_to_the_dialect() -> None:
+def test_an_invalid_podium_object_is_left_to_the_dialect() -> None:
     body = {"podium": "much"}
     assert merge_podium_headers(body, {"x-podium-rounds": "3"}) is body

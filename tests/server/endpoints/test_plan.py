@@ -25,7 +25,7 @@ def workers() -> list[ScriptedWorker]:
     return [ScriptedWorker(name, "yes", price=PRICE) for name in ("one", "two")]
 
 
-async def test_a_plan_is_shown_with_what_it_would_cost_and_nothing_is_carried_out() -> None:
+async def test_a_plan_is_shown_with_its_estimated_cost_and_nothing_is_executed() -> None:
     pool = workers()
     async with serving(application(pool, dialects=REAL)) as served:
         response = await served.client.post("/v1/plan", json={"question": "Compare them."})

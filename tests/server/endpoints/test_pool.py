@@ -123,7 +123,7 @@ async def test_requests_for_a_worker_by_its_name_are_counted_since_the_server_st
 
 
 @pytest.mark.parametrize("excluded", ["bob", "deepseek"])
-async def test_a_key_does_not_see_whom_it_excludes(excluded: str, tmp_path: Path) -> None:
+async def test_a_key_does_not_see_excluded_workers(excluded: str, tmp_path: Path) -> None:
     rules = Rules(exclude=frozenset({excluded}))
     run = run_with_calls(
         "run_0000000000000001",

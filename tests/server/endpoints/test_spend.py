@@ -120,15 +120,15 @@ async def test_a_key_sees_nothing_of_what_others_spent(tmp_path: Path) -> None:
         assert by_name(page) == {at.ids[1]: 5.0, "": 0.25}
 
 
-async def test_what_is_of_unknown_cost_is_distinguished(tmp_path: Path) -> None:
+async def test_unknown_costs_are_counted(tmp_path: Path) -> None:
     async with books(tmp_path) as at:
         await at.store.finish(
             run_with_calls("run_0000000000000001", (SOLVE, (attempt("ada"),))),
             run_with_calls("run_0000000000000002", (SOLVE, (attempt("ada", cost=None),))),
         )
         page = await at.spend(by="worker", **RANGE)
-        assert (page["total"]["cost_usd"], page["total"]["unknown_cost"]) == (0.25, 1)
-        assert page["groups"][0]["total"]["unknown_cost"] == 1
+        assert (page["total"]["cost_usd"], page["total"]["unknown_cost_count"]) == (0.25, 1)
+        assert page["groups"][0]["total"]["unknown_cost_count"] == 1
         assert page["groups"][0]["days"][0]["day"] == DAY
 
 

@@ -16,13 +16,13 @@ from support.runs_on_record import attempt, run_with_calls
 DAY, NEXT = "2026-03-04", "2026-03-05"
 USED = [
     KeyUsage(key_id="key_a", day=DAY, model="podium-ultra", requests=3, cost_usd=2.0,
-             input_tokens=100, output_tokens=20, unknown_cost=1, assumed_usd=0.5),
+             input_tokens=100, output_tokens=20, unknown_cost_count=1, assumed_usd=0.5),
     KeyUsage(key_id="key_a", day=NEXT, model="podium-mini", requests=1, cost_usd=0.25),
     KeyUsage(key_id="key_b", day=NEXT, model="gpt-5", requests=2, cost_usd=1.0),
 ]  # fmt: skip
 UNOWNED = KeyUsage(
     key_id="", day=DAY, model="podium-ultra", requests=4, input_tokens=50, cost_usd=0.5,
-    unknown_cost=2,
+    unknown_cost_count=2,
 )  # fmt: skip
 ENTRIES = [*USED, UNOWNED]
 
@@ -33,7 +33,12 @@ def money(groups: list[SpendingGroup]) -> dict[str, float]:
 
 def test_every_grouping_adds_up_to_the_same_total() -> None:
     whole = total_spending(ENTRIES)
-    assert (whole.requests, whole.cost_usd, whole.unknown_cost, whole.tokens) == (10, 3.75, 3, 170)
+    assert (whole.requests, whole.cost_usd, whole.unknown_cost_count, whole.tokens) == (
+        10,
+        3.75,
+        3,
+        170,
+    )
     assert money(group_spending(ENTRIES, "key")) == {"key_a": 2.25, "key_b": 1.0, "": 0.5}
     assert money(group_spending(ENTRIES, "tier")) == {"ultra": 2.5, "gateway": 1.0, "mini": 0.25}
     assert money(group_spending(ENTRIES, "day")) == {DAY: 2.5, NEXT: 1.25}
@@ -76,9 +81,13 @@ def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
         (Step("free", "Do.", ()), (attempt("free", cost=None),)),
     )
     found = {group.name: group.total for group in group_by_worker([], [digest_run(run)], DAY, NEXT)}
-    assert (found["gpt-5"].cost_usd, found["gpt-5"].unknown_cost, found["gpt-5"].calls) == (0, 0, 1)
-    assert (found["free"].cost_usd, found["free"].unknown_cost) == (0, 1)
-    assert (found["free"].tokens, found["free"].unknown_tokens) == (110, 0)
+    assert (found["gpt-5"].cost_usd, found["gpt-5"].unknown_cost_count, found["gpt-5"].calls) == (
+        0,
+        0,
+        1,
+    )
+    assert (found["free"].cost_usd, found["free"].unknown_cost_count) == (0, 1)
+    assert (found["free"].tokens, found["free"].unknown_usage_count) == (110, 0)
 
 
 def test_a_call_after_midnight_of_the_last_day_is_that_days_as_its_run_is() -> None:

@@ -78,19 +78,19 @@ def actors(bobs_price: float | None = 2.0) -> tuple[Paced, Paced, Paced]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def opened_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChatServer]:
+async def opened_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChatServer]:
     workers = actors()
-    directory = tmp_path_factory.mktemp("stage")
+    directory = tmp_path_factory.mktemp("chat_server")
     async with site_over(directory, workers, conductor=FixedConductor(JOIN)) as site:
         yield ChatServer(site, *workers)
 
 
 @pytest.fixture
-def stage(opened_stage: ChatServer, watched: Watched) -> ChatServer:
+def chat_server(opened_server: ChatServer, watched: Watched) -> ChatServer:
     """One server for all tests of the module."""
-    opened_stage.begin_anew()
-    watched.origins.add(f"{opened_stage.site.address}/")
-    return opened_stage
+    opened_server.begin_anew()
+    watched.origins.add(f"{opened_server.site.address}/")
+    return opened_server
 
 
 async def opened(page: Page, address: str, question: str = QUESTION) -> None:
@@ -142,31 +142,31 @@ async def figures(card: Locator) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: ChatServer) -> None:
-    stage.hold()
-    card = await unfolded(await asked(page, stage.site.address))
+async def test_a_workflow_is_watched_as_it_runs(page: Page, chat_server: ChatServer) -> None:
+    chat_server.hold()
+    card = await unfolded(await asked(page, chat_server.site.address))
     await step(card, 0, "running").wait_for()
     await step(card, 1, "running").wait_for()
     await step(card, 2, "waiting").wait_for()
     assert await card.locator(".graph-lane title").all_text_contents() == ["ada", "bob", "cleo"]
-    stage.ada.go_on()
+    chat_server.ada.go_on()
     await step(card, 0, "done").wait_for()
     await step(card, 1, "running").wait_for()
     await card.locator(".version-step").nth(0).get_by_text("7 divides it.").wait_for()
-    stage.bob.go_on()
+    chat_server.bob.go_on()
     await step(card, 2, "running").wait_for()
-    stage.cleo.say(2)
+    chat_server.cleo.say(2)
     await card.locator(".answer").get_by_text("No: 91", exact=True).wait_for()
-    stage.cleo.go_on()
+    chat_server.cleo.go_on()
     await answered(card)
     assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
     assert await card.locator(".answer strong").inner_text() == "91"
 
 
 async def test_the_end_reports_cost_time_tokens_and_the_way_to_the_run(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await page.get_by_label("Model").select_option("podium-mini")
     await page.keyboard.press("Control+Enter")
     card = version(page, "podium-mini")
@@ -179,7 +179,7 @@ async def test_the_end_reports_cost_time_tokens_and_the_way_to_the_run(
         "Tokens out": "10 out",
         "Calls": "1 call",
     }
-    run = await newest(stage.site)
+    run = await newest(chat_server.site)
     link = card.get_by_role("link", name="Open the run")
     assert await link.get_attribute("href") == f"/runs/{run.id}"
 
@@ -194,25 +194,25 @@ async def test_a_cost_that_is_unknown_is_a_dash_and_not_nothing(page: Page, serv
 
 
 async def test_a_plan_is_shown_with_an_estimate_and_runs_on_click(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
     card = version(page, "The plan of podium-ultra")
     await step(card, 2, "planned").wait_for()
     assert (await figures(card))["Calls"] == "3"
-    assert not stage.ada.asked
+    assert not chat_server.ada.asked
     await card.get_by_role("button", name="Run this plan").click()
     await answered(card)
-    assert len(stage.ada.asked) == 1
+    assert len(chat_server.ada.asked) == 1
 
 
 async def test_a_plan_that_is_refused_can_be_asked_for_again(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("502 (Bad Gateway)")
     await refuse(page, 502, "the planner is down", where="**/v1/plan")
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
     card = version(page, "The plan of podium-ultra")
     await card.get_by_text("the planner is down").wait_for()
@@ -221,19 +221,19 @@ async def test_a_plan_that_is_refused_can_be_asked_for_again(
     await step(card, 2, "planned").wait_for()
 
 
-async def test_budgets_go_with_the_question(page: Page, stage: ChatServer) -> None:
-    await opened(page, stage.site.address)
+async def test_budgets_go_with_the_question(page: Page, chat_server: ChatServer) -> None:
+    await opened(page, chat_server.site.address)
     await options(page)
     await page.get_by_label("Budget, USD").fill("0.25")
     await page.get_by_label("Budget, seconds").fill("30")
     await page.get_by_role("button", name="Send", exact=True).click()
     await answered(version(page, "podium-ultra"))
-    run = await newest(stage.site)
+    run = await newest(chat_server.site)
     assert (run.budget.usd, run.budget.seconds) == (0.25, 30)
 
 
-async def test_without_a_question_nothing_is_asked(page: Page, stage: ChatServer) -> None:
-    await opened(page, stage.site.address, question="  ")
+async def test_without_a_question_nothing_is_asked(page: Page, chat_server: ChatServer) -> None:
+    await opened(page, chat_server.site.address, question="  ")
     await page.get_by_role("button", name="Send", exact=True).click()
     await page.get_by_text("The message is empty; write one.").wait_for()
     assert await page.get_by_label("Message").get_attribute("aria-invalid") == "true"
@@ -242,7 +242,7 @@ async def test_without_a_question_nothing_is_asked(page: Page, stage: ChatServer
     await page.get_by_label("Budget, USD").fill("-1")
     await page.get_by_role("button", name="Send", exact=True).click()
     await page.get_by_text("The budget in dollars is a number from 0 on").wait_for()
-    assert not stage.ada.asked
+    assert not chat_server.ada.asked
 
 
 async def test_every_round_is_shown_and_the_last_answer_stands(page: Page, serve: Serve) -> None:
@@ -256,8 +256,8 @@ async def test_every_round_is_shown_and_the_last_answer_stands(page: Page, serve
         assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
 
 
-async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: ChatServer) -> None:
-    first = await asked(page, stage.site.address)
+async def test_an_edited_plan_runs_beside_the_first(page: Page, chat_server: ChatServer) -> None:
+    first = await asked(page, chat_server.site.address)
     await answered(first)
     await first.get_by_role("button", name="Edit the plan and run it again").click()
     second = version(page, "Your plan")
@@ -267,7 +267,7 @@ async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: ChatServe
     await rows.nth(2).get_by_label("Subtask").fill("Say it in one word")
     await rows.nth(2).get_by_label("step 1").uncheck()
     await second.get_by_text("edited, not run").wait_for()
-    stage.cleo.line = "No."
+    chat_server.cleo.line = "No."
     await second.get_by_role("button", name="Run this plan").click()
     await answered(second)
     assert await first.locator(".answer").inner_text() == "No: 91 is 7 times 13."
@@ -275,7 +275,7 @@ async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: ChatServe
     assert (await figures(second))["Calls"] == "3 calls"
     tops = [await card.evaluate("e => e.getBoundingClientRect().top") for card in (first, second)]
     assert tops[0] == tops[1], "they stand side by side"
-    run = await newest(stage.site)
+    run = await newest(chat_server.site)
     assert run.rounds[0].workflow == Workflow(
         (
             Step("bob", "Look for factors"),
@@ -285,9 +285,9 @@ async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: ChatServe
     )
 
 
-async def edited(page: Page, stage: ChatServer) -> tuple[Locator, Locator]:
+async def edited(page: Page, chat_server: ChatServer) -> tuple[Locator, Locator]:
     """A plan that is being edited: its card, and the steps in it."""
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
     await page.get_by_role("button", name="Edit the plan", exact=True).click()
     card = version(page, "Your plan")
@@ -295,9 +295,9 @@ async def edited(page: Page, stage: ChatServer) -> tuple[Locator, Locator]:
 
 
 async def test_what_is_wrong_with_a_plan_is_reported_beside_the_step(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    card, rows = await edited(page, stage)
+    card, rows = await edited(page, chat_server)
     await card.get_by_role("button", name="Move up: step 2").click()
     await rows.nth(1).get_by_text("Step 1 may not read step 2").wait_for()
     assert await rows.nth(1).get_by_label("step 2").is_checked()
@@ -310,46 +310,46 @@ async def test_what_is_wrong_with_a_plan_is_reported_beside_the_step(
     for _ in range(4):
         await card.get_by_role("button", name="Remove: step 0").click()
     await card.get_by_text("The workflow has no steps; give it at least one.").wait_for()
-    assert len(stage.ada.asked) == 0
+    assert len(chat_server.ada.asked) == 0
     await card.get_by_role("button", name="Discard").click()
     assert await version(page, "Your plan").count() == 0
 
 
-async def test_steps_that_move_keep_what_they_read(page: Page, stage: ChatServer) -> None:
-    card, rows = await edited(page, stage)
+async def test_steps_that_move_keep_what_they_read(page: Page, chat_server: ChatServer) -> None:
+    card, rows = await edited(page, chat_server)
     await card.get_by_role("button", name="Move down: step 0").click()
     assert await rows.nth(1).get_by_label("Subtask").input_value() == "Look for factors"
     await rows.nth(2).get_by_label("step 0").uncheck()
     await card.get_by_role("button", name="Remove: step 0").click()
     await card.get_by_role("button", name="Run this plan").click()
     await answered(card)
-    run = await newest(stage.site)
+    run = await newest(chat_server.site)
     assert run.rounds[0].workflow == Workflow(
         (Step("ada", "Look for factors"), Step("cleo", "Compare both and answer", (0,)))
     )
 
 
 async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("400 (Bad Request)")
     await refuse(page, 400, "steps: the worker of step 1 is 'bob'; write another")
-    card, rows = await edited(page, stage)
+    card, rows = await edited(page, chat_server)
     await card.get_by_role("button", name="Run this plan").click()
     await rows.nth(1).get_by_text("the worker of step 1 is 'bob'; write another").wait_for()
 
 
 async def test_the_skip_link_leaves_what_is_in_progress_as_it_is(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    stage.hold()
-    card = await unfolded(await asked(page, stage.site.address))
+    chat_server.hold()
+    card = await unfolded(await asked(page, chat_server.site.address))
     await step(card, 0, "running").wait_for()
     skip = page.get_by_role("link", name="Skip to the page")
     await skip.focus()
     await page.keyboard.press("Enter")
     await page.wait_for_url(re.compile("#page$"))
-    for worker in (stage.ada, stage.bob, stage.cleo):
+    for worker in (chat_server.ada, chat_server.bob, chat_server.cleo):
         worker.go_on()
     await answered(card)
     await page.reload()
@@ -357,9 +357,9 @@ async def test_the_skip_link_leaves_what_is_in_progress_as_it_is(
 
 
 async def test_the_best_single_worker_answers_beside_the_plan(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    card = await asked(page, stage.site.address)
+    card = await asked(page, chat_server.site.address)
     await answered(card)
     await card.get_by_role("button", name="Run beside the best single worker").click()
     alone = version(page, "cleo alone")
@@ -368,13 +368,13 @@ async def test_the_best_single_worker_answers_beside_the_plan(
     results = await figures(alone)
     assert (results["Cost"], results["Tokens in"], results["Calls"]) == ("$0.0006", "100", "1 call")
     assert "most expensive" in await alone.inner_text()
-    assert stage.cleo.asked[-1].messages[-1].text == QUESTION
+    assert chat_server.cleo.asked[-1].messages[-1].text == QUESTION
     assert not await card.get_by_role("button", name="Run beside").count()
-    calls = len(stage.cleo.asked)
+    calls = len(chat_server.cleo.asked)
     await page.reload()
     await answered(alone)
     assert (await figures(alone))["Cost"] == "$0.0006"
-    assert len(stage.cleo.asked) == calls, "it is not asked again"
+    assert len(chat_server.cleo.asked) == calls, "it is not asked again"
 
 
 async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
@@ -390,28 +390,28 @@ async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
 
 
 async def test_cancelling_stops_the_run_and_reports_what_it_took(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    stage.bob.hold()
-    card = await unfolded(await asked(page, stage.site.address))
+    chat_server.bob.hold()
+    card = await unfolded(await asked(page, chat_server.site.address))
     await step(card, 0, "done").wait_for()
     await page.get_by_role("button", name="Stop").click()
     await card.locator('[data-status="interrupted"]').wait_for()
-    await wait_until_cancelled(stage.bob)
+    await wait_until_cancelled(chat_server.bob)
     await step(card, 1, "cancelled").wait_for()
     assert await step(card, 1).get_attribute("data-state") == "cancelled"
     assert "Tokens in" in await figures(card)
-    run = await newest(stage.site)
+    run = await newest(chat_server.site)
     assert run.status == "interrupted"
     await card.get_by_role("button", name="Ask again").wait_for()
 
 
 async def test_cancelling_before_the_run_is_known_says_where_to_look(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
     held: list[str] = []
     await page.route("**/v1/responses", lambda route: held.append(route.request.url))
-    card = await asked(page, stage.site.address)
+    card = await asked(page, chat_server.site.address)
     await page.get_by_role("button", name="Stop").click()
     await card.locator('[data-status="interrupted"]').wait_for()
     await card.get_by_role("link", name="the runs").wait_for()
@@ -419,18 +419,18 @@ async def test_cancelling_before_the_run_is_known_says_where_to_look(
 
 
 async def test_a_server_that_goes_away_is_reported_and_its_run_watched_when_it_is_back(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
-    stage.bob.hold()
-    async with wire_to(stage.site.address) as wire:
+    chat_server.bob.hold()
+    async with wire_to(chat_server.site.address) as wire:
         watched.origins.add(f"{wire.address}/")
         card = await unfolded(await asked(page, wire.address))
         await step(card, 0, "done").wait_for()
         wire.cut()
         await card.get_by_text("The connection to the server was lost").wait_for()
         await card.get_by_role("button", name="Ask again").wait_for()
-        await wait_until_cancelled(stage.bob)
+        await wait_until_cancelled(chat_server.bob)
         await card.get_by_role("button", name="Watch the run").click()
         await card.get_by_text("The connection to the server was lost").wait_for()
         wire.mend()
@@ -441,10 +441,10 @@ async def test_a_server_that_goes_away_is_reported_and_its_run_watched_when_it_i
 
 
 async def test_a_server_that_is_away_from_the_start_says_so(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
-    async with wire_to(stage.site.address) as wire:
+    async with wire_to(chat_server.site.address) as wire:
         watched.origins.add(f"{wire.address}/")
         await opened(page, wire.address)
         await page.evaluate(LOAD_TURNS)
@@ -458,10 +458,10 @@ async def test_a_server_that_is_away_from_the_start_says_so(
 
 
 async def test_a_budget_that_is_spent_is_reported_with_its_run(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("402 (Payment Required)")
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await options(page)
     await page.get_by_label("Budget, USD").fill("0.0000001")
     await page.get_by_role("button", name="Send", exact=True).click()
@@ -471,11 +471,11 @@ async def test_a_budget_that_is_spent_is_reported_with_its_run(
 
 
 async def test_a_rate_limited_client_sees_how_long_to_wait(
-    page: Page, stage: ChatServer, watched: Watched, clock: Clock
+    page: Page, chat_server: ChatServer, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("429 (Too Many Requests)")
     await refuse(page, 429, "too many requests with this key", {"Retry-After": "7"})
-    card = await asked(page, stage.site.address)
+    card = await asked(page, chat_server.site.address)
     await card.get_by_text("too many requests with this key").wait_for()
     waiting = card.get_by_role("button", name="Ask again in 7 s")
     assert await waiting.is_disabled()
@@ -486,31 +486,33 @@ async def test_a_rate_limited_client_sees_how_long_to_wait(
 
 
 async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("403 (Forbidden)")
     await refuse(page, 403, "this key may not read runs", where="**/events")
-    card = await asked(page, stage.site.address)
+    card = await asked(page, chat_server.site.address)
     await card.get_by_text("What is done meanwhile cannot be shown: this key may not").wait_for()
     await answered(card)
     assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
 
 
 async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("net::ERR_")
     await page.route("**/events", lambda route: route.abort())
-    card = await asked(page, stage.site.address)
+    card = await asked(page, chat_server.site.address)
     await answered(card)
     await card.get_by_text("The connection to the server was lost before the run ended").wait_for()
     await card.get_by_role("link", name="Open the run").wait_for()
     assert await card.get_by_role("button", name="Ask again").count() == 0
 
 
-async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: ChatServer) -> None:
-    stage.ada.fails = "its line is down"
-    card = await unfolded(await asked(page, stage.site.address))
+async def test_a_worker_that_fails_is_seen_where_it_failed(
+    page: Page, chat_server: ChatServer
+) -> None:
+    chat_server.ada.fails = "its line is down"
+    card = await unfolded(await asked(page, chat_server.site.address))
     await step(card, 0, "failed").wait_for()
     await card.locator(".version-step").nth(0).click()
     await card.locator(".version-step").nth(0).get_by_text("its line is down").wait_for()
@@ -536,10 +538,10 @@ async def test_an_answer_whose_own_stream_comes_after_the_run_is_shown_once(
 
 
 async def test_a_conversation_survives_a_reload_and_the_way_back(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    await page.goto(stage.site.url("/runs"))
-    card = await asked(page, stage.site.address)
+    await page.goto(chat_server.site.url("/runs"))
+    card = await asked(page, chat_server.site.address)
     await answered(card)
     await options(page)
     await page.get_by_label("Budget, seconds").fill("60")
@@ -558,16 +560,16 @@ async def test_a_conversation_survives_a_reload_and_the_way_back(
     assert QUESTION.split()[0] not in page.url
     await page.go_back()
     await page.wait_for_url("**/runs")
-    assert len(stage.ada.asked) == 1, "nothing is asked again"
+    assert len(chat_server.ada.asked) == 1, "nothing is asked again"
 
 
 async def test_a_run_that_was_deleted_meanwhile_is_reported_as_gone(
-    page: Page, stage: ChatServer, watched: Watched
+    page: Page, chat_server: ChatServer, watched: Watched
 ) -> None:
     watched.allow("404 (Not Found)")
-    await answered(await asked(page, stage.site.address))
-    run = await newest(stage.site)
-    await stage.site.service.store.delete(run.id)
+    await answered(await asked(page, chat_server.site.address))
+    run = await newest(chat_server.site)
+    await chat_server.site.service.store.delete(run.id)
     await page.wait_for_url("**/?chat=*")
     await page.reload()
     await unfolded(version(page, "podium-ultra"))
@@ -575,18 +577,18 @@ async def test_a_run_that_was_deleted_meanwhile_is_reported_as_gone(
 
 
 async def test_a_run_with_a_dead_process_is_shown_as_interrupted(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
     lost = Run(
         id=new_run_id(),
         question=QUESTION,
         status="running",
-        pool=stage.site.service.pool,
+        pool=chat_server.site.service.pool,
         conductor="fixed",
         created_at=timestamp(),
         process="",
     )
-    await stage.site.keep(lost)
+    await chat_server.site.keep(lost)
     turn = {
         **{"id": "1", "after": None, "question": QUESTION, "files": [], "model": "podium"},
         **{"system": "", "podium": {}, "shown": "2"},
@@ -595,19 +597,21 @@ async def test_a_run_with_a_dead_process_is_shown_as_interrupted(
         ],
     }
     chat = {"turns": [turn], "settings": {}}
-    await stage.site.service.store.chats.save("", f"chat_{'0' * 32}", QUESTION, "", chat)
-    await page.goto(stage.site.url(f"/?chat=chat_{'0' * 32}"))
+    await chat_server.site.service.store.chats.save("", f"chat_{'0' * 32}", QUESTION, "", chat)
+    await page.goto(chat_server.site.url(f"/?chat=chat_{'0' * 32}"))
     card = version(page, "podium-ultra")
     await card.locator('[data-status="interrupted"]').wait_for()
     await card.get_by_text("its process ended before it was done").wait_for()
 
 
-async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: ChatServer) -> None:
-    stage.bob.hold()
-    card = await unfolded(await asked(page, stage.site.address))
+async def test_leaving_the_page_stops_what_it_asked_for(
+    page: Page, chat_server: ChatServer
+) -> None:
+    chat_server.bob.hold()
+    card = await unfolded(await asked(page, chat_server.site.address))
     await step(card, 1, "running").wait_for()
     await page.get_by_role("link", name="Workers").click()
-    await wait_until_cancelled(stage.bob)
+    await wait_until_cancelled(chat_server.bob)
 
 
 async def test_with_keys_on_it_asks_for_one_and_then_answers(
@@ -625,27 +629,27 @@ async def test_with_keys_on_it_asks_for_one_and_then_answers(
     await step(await unfolded(card), 0, "done").wait_for()
 
 
-async def test_a_long_question_is_there_in_full(page: Page, stage: ChatServer) -> None:
+async def test_a_long_question_is_there_in_full(page: Page, chat_server: ChatServer) -> None:
     question = "Is 91 a prime?\n\n" + "It looks like one. " * 20
-    await opened(page, stage.site.address, question)
+    await opened(page, chat_server.site.address, question)
     await page.keyboard.press("Control+Enter")
     await answered(version(page, "podium-ultra"))
     whole = page.locator(".message-words")
     assert (await whole.inner_text()).strip() == question.strip()
 
 
-async def test_it_fits_a_small_window(page: Page, stage: ChatServer) -> None:
+async def test_it_fits_a_small_window(page: Page, chat_server: ChatServer) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
-    card = await unfolded(await asked(page, stage.site.address))
+    card = await unfolded(await asked(page, chat_server.site.address))
     await answered(card)
     await card.get_by_role("button", name="Edit the plan and run it again").click()
     await version(page, "Your plan").wait_for()
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_an_answer_is_followed_to_its_end(page: Page, stage: ChatServer) -> None:
+async def test_an_answer_is_followed_to_its_end(page: Page, chat_server: ChatServer) -> None:
     await page.set_viewport_size({"width": 380, "height": 500})
-    card = await asked(page, stage.site.address)
+    card = await asked(page, chat_server.site.address)
     await answered(card)
     await card.get_by_role("link", name="Open the run").wait_for()
     await page.wait_for_function(
@@ -653,9 +657,11 @@ async def test_an_answer_is_followed_to_its_end(page: Page, stage: ChatServer) -
     )
 
 
-async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: ChatServer) -> None:
+async def test_every_tier_can_be_read_in_a_small_window(
+    page: Page, chat_server: ChatServer
+) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
-    await page.goto(stage.site.address)
+    await page.goto(chat_server.site.address)
     room = await page.get_by_label("Model").evaluate(
         """select => {
             const style = getComputedStyle(select);
@@ -670,8 +676,8 @@ async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: ChatS
     assert room >= 0
 
 
-async def test_everything_can_be_done_by_keyboard(page: Page, stage: ChatServer) -> None:
-    await page.goto(stage.site.address)
+async def test_everything_can_be_done_by_keyboard(page: Page, chat_server: ChatServer) -> None:
+    await page.goto(chat_server.site.address)
     await page.get_by_label("Model").locator("option").nth(2).wait_for(state="attached")
     await page.keyboard.type(QUESTION)  # the question has the focus
     await tab_to(page, page.get_by_label("Model"))
@@ -700,9 +706,9 @@ async def test_everything_can_be_done_by_keyboard(page: Page, stage: ChatServer)
 
 
 async def test_steps_are_as_wide_as_their_words_where_there_is_room(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    card = await unfolded(await asked(page, stage.site.address))
+    card = await unfolded(await asked(page, chat_server.site.address))
     await answered(card)
     words = await step(card, 2).locator("text").first.text_content()
     assert words == "2\u2002Compare both and answer"
@@ -718,9 +724,9 @@ async def test_steps_are_as_wide_as_their_words_where_there_is_room(
 
 @pytest.mark.parametrize("shape", ["chain", "wide", "dense"])
 async def test_five_hundred_steps_are_drawn_and_react_at_once(
-    page: Page, stage: ChatServer, shape: str
+    page: Page, chat_server: ChatServer, shape: str
 ) -> None:
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     actions = await page.evaluate(LARGE, shape)
     took = {action: await busy(page, action) for action in actions}
     assert await page.locator("[data-step]").count() == 500
@@ -737,9 +743,9 @@ def replies(page: Page) -> Locator:
 
 
 async def test_several_turns_go_with_the_system_prompt_and_the_model_that_was_picked(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await page.get_by_label("Model").select_option("ada")
     await options(page)
     await page.get_by_label("System prompt").fill("Be brief.")
@@ -748,7 +754,7 @@ async def test_several_turns_go_with_the_system_prompt_and_the_model_that_was_pi
     await expect(page.locator(".took")).to_contain_text("$0.00012")
     await say(page, "And 97?")
     await expect(replies(page)).to_have_count(2)
-    [first, second] = stage.ada.asked
+    [first, second] = chat_server.ada.asked
     assert [(m.role, m.text.strip()) for m in second.messages if m.role != "system"] == [
         ("user", QUESTION),
         ("assistant", "7 divides it."),
@@ -763,14 +769,14 @@ async def test_several_turns_go_with_the_system_prompt_and_the_model_that_was_pi
 
 
 async def test_regenerate_and_edit_begin_branches_that_can_be_gone_back_to(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    await opened(page, stage.site.address)
+    await opened(page, chat_server.site.address)
     await page.get_by_label("Model").select_option("ada")
     await page.keyboard.press("Control+Enter")
     await say(page, "And 97?")
     await expect(replies(page)).to_have_count(2)
-    stage.ada.line = "Divide by 7."
+    chat_server.ada.line = "Divide by 7."
     await page.get_by_role("button", name="Regenerate").first.click()
     await expect(replies(page)).to_have_text(["Divide by 7."])
     await page.get_by_role("button", name="Previous answer").click()
@@ -779,7 +785,7 @@ async def test_regenerate_and_edit_begin_branches_that_can_be_gone_back_to(
     await page.get_by_label("Edited message").fill("And 98?")
     await page.get_by_role("button", name="Send as a new branch").click()
     await expect(replies(page)).to_have_text(["7 divides it.", "Divide by 7."])
-    assert stage.ada.asked[-1].messages[-1].text == "And 98?"
+    assert chat_server.ada.asked[-1].messages[-1].text == "And 98?"
     await page.get_by_role("button", name="Previous version of the message").click()
     await expect(page.get_by_role("region", name="And 97?")).to_be_visible()
     await page.reload()
@@ -788,8 +794,10 @@ async def test_regenerate_and_edit_begin_branches_that_can_be_gone_back_to(
     await expect(page.get_by_role("region", name="And 98?")).to_be_visible()
 
 
-async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: ChatServer) -> None:
-    await opened(page, stage.site.address, "Who was Emmy Noether?")
+async def test_conversations_are_listed_searched_and_deleted(
+    page: Page, chat_server: ChatServer
+) -> None:
+    await opened(page, chat_server.site.address, "Who was Emmy Noether?")
     await page.keyboard.press("Control+Enter")
     await answered(version(page, "podium-ultra"))
     listed = page.get_by_role("navigation", name="Conversations").get_by_role("link")
@@ -810,10 +818,10 @@ async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: 
 
 
 async def test_a_message_whose_page_was_left_at_once_can_be_asked_again(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
     await page.route("**/v1/responses", lambda route: None)
-    await asked(page, stage.site.address)
+    await asked(page, chat_server.site.address)
     await page.wait_for_url("**/?chat=*")
     await page.get_by_role("link", name="Runs", exact=True).click()
     await page.get_by_role("heading", level=1, name="Runs").wait_for()
@@ -823,8 +831,8 @@ async def test_a_message_whose_page_was_left_at_once_can_be_asked_again(
     await answered(version(page, "podium-ultra"))
 
 
-async def test_an_example_is_written_into_the_message(page: Page, stage: ChatServer) -> None:
-    await page.goto(stage.site.address)
+async def test_an_example_is_written_into_the_message(page: Page, chat_server: ChatServer) -> None:
+    await page.goto(chat_server.site.address)
     await page.get_by_role("button", name="Compare tea and coffee").click()
     await expect(page.get_by_label("Message")).to_have_value(re.compile("tea and coffee"))
     await expect(page.get_by_label("Message")).to_be_focused()
@@ -864,9 +872,9 @@ async def test_images_and_texts_go_with_a_message_and_others_are_refused(
 
 
 async def test_a_conversation_is_exported_as_markdown_and_json(
-    page: Page, stage: ChatServer
+    page: Page, chat_server: ChatServer
 ) -> None:
-    await answered(await asked(page, stage.site.address))
+    await answered(await asked(page, chat_server.site.address))
     await page.get_by_role("button", name="Export").click()
     read = {}
     for kind in ("Markdown", "JSON"):
@@ -909,10 +917,10 @@ async def test_a_link_is_read_with_another_key_until_it_is_revoked(
 
 
 async def test_the_first_page_is_small_and_nothing_shifts(
-    page: Page, stage: ChatServer, fresh_profile: None
+    page: Page, chat_server: ChatServer, fresh_profile: None
 ) -> None:
     await page.add_init_script(SHIFTS)
-    await page.goto(stage.site.address)
+    await page.goto(chat_server.site.address)
     await page.get_by_label("Model").locator("option").nth(5).wait_for(state="attached")
     await page.wait_for_load_state("networkidle")
     size, shift = await page.evaluate(

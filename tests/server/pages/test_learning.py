@@ -157,7 +157,7 @@ async def test_without_a_directory_the_page_says_how_to_name_one(site: Site, pag
     await expect(page.locator("code", has_text='training_dirs = ["trained"')).to_be_visible()
 
 
-async def test_a_name_that_there_is_not_is_reported_with_the_way_back(
+async def test_an_unknown_name_is_reported_with_a_link_back(
     learning: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("Failed to load resource")

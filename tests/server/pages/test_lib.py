@@ -122,7 +122,7 @@ async def test_events_are_read_however_they_are_cut(on_a_page: Page) -> None:
     assert read == [expected] * 4
 
 
-async def test_a_refusal_says_what_happened_and_how_to_go_on(
+async def test_a_refusal_says_what_happened_and_what_to_do(
     on_a_page: Page, watched: Watched
 ) -> None:
     watched.allow("Failed to load resource")

@@ -323,7 +323,7 @@ THEIRS = {
 """Who led a run -> who of them is configured."""
 
 
-async def test_a_coordinator_continues_with_the_runs_that_it_led_and_no_others(
+async def test_a_coordinator_resumes_only_its_own_runs(
     where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs = [
@@ -338,7 +338,9 @@ async def test_a_coordinator_continues_with_the_runs_that_it_led_and_no_others(
         assert [await server.store.load(run.id) for run in theirs] == theirs
         assert server.worker.calls == 1
     for run, led in zip(theirs, THEIRS.values(), strict=True):
-        assert f"{run.id} was led by {led}, and here evolved(ours) leads" in caplog.text
+        assert (
+            f"{run.id} was planned by {led}, and the conductor here is evolved(ours)" in caplog.text
+        )
 
 
 async def test_what_a_router_alone_led_continues_where_a_coordinator_is_configured(

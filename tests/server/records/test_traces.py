@@ -127,7 +127,7 @@ async def test_times_lie_within_each_other() -> None:
     assert 0 < began - tolerance <= called <= replied <= ended + tolerance
 
 
-async def test_no_words_are_in_any_span() -> None:
+async def test_spans_have_no_text() -> None:
     failing = ScriptedWorker("a", [Unavailable(SECRET)])
     for workers in (pair(), [failing, pair()[1]]):
         async with traced(workers, FixedConductor(TWO)) as (served, exporter):

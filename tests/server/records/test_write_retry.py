@@ -99,7 +99,7 @@ async def test_a_run_that_the_store_never_takes_keeps_no_other_from_it(
     assert "run_0 was not stored" in caplog.text
 
 
-async def test_a_run_that_was_taken_over_meanwhile_is_let_go_of(
+async def test_a_run_taken_over_by_another_process_leaves_the_retry_queue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     queue = WriteRetryQueue((store := Store()).write)

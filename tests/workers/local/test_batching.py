@@ -318,7 +318,7 @@ async def test_a_failed_model_load_fails_all_waiters_and_is_retried(
     model.close()
 
 
-async def test_a_dtype_or_device_that_is_none_is_refused(name: ModelName) -> None:
+async def test_an_unknown_dtype_or_device_is_refused(name: ModelName) -> None:
     with pytest.raises(ConfigError, match="dtype is 'int8'; use auto"):
         await CompletionModel(name._replace(dtype="int8")).load()
     with pytest.raises(ConfigError, match="device is 'gpu'; use cpu, cuda"):
@@ -439,7 +439,7 @@ def test_a_batch_takes_no_more_than_memory_holds() -> None:
     assert sizes(100) == []
 
 
-def test_room_is_counted_in_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_memory_is_counted_in_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
     bytes_each = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, their size, 32 bits
     monkeypatch.setattr(batching, "PROCESSOR_BYTES", 1000 * bytes_each + 1)

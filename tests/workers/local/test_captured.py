@@ -228,7 +228,7 @@ def test_a_prompt_with_a_seed_draws_the_same_in_any_row() -> None:
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_heads_that_are_asked_as_one_see_what_each_would(
+def test_grouped_attention_equals_attention_by_head(
     architecture: Architecture, padded: bool
 ) -> None:
     tokens = torch.tensor([[5, 80, 33, 200], [7, 7, 120, 64]])

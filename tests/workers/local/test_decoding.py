@@ -261,7 +261,7 @@ def test_sampling_that_makes_no_sense_is_refused(values: dict[str, Any], reason:
         Sampling(**values)
 
 
-def test_a_prompt_of_nothing_is_refused_and_no_prompts_are_completed_at_once() -> None:
+def test_an_empty_prompt_is_refused_and_an_empty_batch_is_completed() -> None:
     with pytest.raises(ValueError, match="a prompt has no tokens"):
         decoder().complete([[1], []], [Sampling()] * 2)
     assert decoder().complete([], []) == []

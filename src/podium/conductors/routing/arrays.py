@@ -30,7 +30,7 @@ def normalize_seed(seed: int) -> int:
 
 Array = NDArray[np.floating[Any]]
 
-AGAIN: Final = "train it again by `podium train router RECIPE`"
+RETRAIN_HINT: Final = "train it again by `podium train router RECIPE`"
 """The remedy for a file that cannot be read."""
 
 _STORED: Final = np.dtype("<f4")

@@ -125,7 +125,7 @@ MODEL: Final = "all-minilm-l6-v2"
 MAX_TOKENS: Final = 256
 """Tokens that the model was trained to read of one text."""
 
-QUICK: Final = 40
+QUICK_TOKENS: Final = 40
 """Tokens that routers read."""
 
 QUICK_LAYERS: Final = 3
@@ -258,7 +258,7 @@ class Embedder:
 
     @classmethod
     def quick(cls) -> Embedder:
-        return cls.load(tokens=QUICK, layers=QUICK_LAYERS)
+        return cls.load(tokens=QUICK_TOKENS, layers=QUICK_LAYERS)
 
     def encode(self, texts: Sequence[str]) -> Array:
         if not texts:

@@ -28,14 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium._util.files import explain_write_errors, read_json, write_atomically
-from podium.conductors.routing.arrays import AGAIN, Array, decode_array, encode_array
+from podium.conductors.routing.arrays import RETRAIN_HINT, Array, decode_array, encode_array
 from podium.conductors.routing.encoders import Encoder, read_encoder
 from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Outcome
 
-MARKS: Final = tuple(mark / 20 for mark in range(21))
+BIAS_GRID: Final = tuple(bias / 20 for bias in range(21))
 """Quality biases with a learned price; between them prices are interpolated."""
 
 HALVINGS: Final = 40
@@ -44,7 +44,7 @@ HALVINGS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class QualityBias:
-    """The price of a dollar in rewards at each of `MARKS`, falling from first to last.
+    """The price of a dollar in rewards at each of `BIAS_GRID`, falling from first to last.
 
     The last price earned most on left-out questions; equal steps of the bias towards it are equal
     steps of money.
@@ -58,7 +58,7 @@ class QualityBias:
             raise UsageError(
                 f"expected a quality bias between 0 (cheapest) and 1 (best), not {quality_bias:g}"
             )
-        return float(np.interp(quality_bias, MARKS, self.prices))
+        return float(np.interp(quality_bias, BIAS_GRID, self.prices))
 
     def choose(
         self, expected: Array, costs: Array, quality_bias: float, positions: Sequence[int]
@@ -76,11 +76,11 @@ class QualityBias:
     def fit(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
         """Fit the prices to left-out questions (rows) that every worker (column) was asked."""
         lowest = float(costs.min())
-        budgets = np.linspace(lowest, _spent(expected, costs, 0.0), len(MARKS))
+        budgets = np.linspace(lowest, _spent(expected, costs, 0.0), len(BIAS_GRID))
         prices = [price_within(expected, costs, float(budget)) for budget in budgets]
         best = max(prices, key=lambda price: mean_reward(expected, rewards, costs, price))
         reach = _spent(expected, costs, best) - lowest
-        steps = [price_within(expected, costs, lowest + mark * reach) for mark in MARKS[1:-1]]
+        steps = [price_within(expected, costs, lowest + bias * reach) for bias in BIAS_GRID[1:-1]]
         return cls((_highest_price(expected, costs), *steps, best))
 
 
@@ -141,7 +141,7 @@ class KnownWorker:
     model: str
     cost: float
 
-    def is_(self, worker: WorkerProfile) -> bool:
+    def matches(self, worker: WorkerProfile) -> bool:
         """True if it is that worker: of the same name and, where known, model."""
         return self.name == worker.name and self.model in ("", worker.model)
 
@@ -229,7 +229,7 @@ class LearnedRouter:
         return _checksum(self.document())[:12]
 
     def knows(self, worker: WorkerProfile) -> bool:
-        return any(item.is_(worker) for item in self.workers)
+        return any(item.matches(worker) for item in self.workers)
 
     def check(self, pool: Pool) -> None:
         """Refuse a pool other than that of the training, in any order."""
@@ -269,7 +269,7 @@ class LearnedRouter:
         found = [
             position
             for position, known in enumerate(self.workers)
-            if known.name in pool.names and known.is_(pool[known.name])
+            if known.name in pool.names and known.matches(pool[known.name])
         ]
         if not found:
             known = ", ".join(worker.name for worker in self.workers)
@@ -295,14 +295,14 @@ class LearnedRouter:
     def read(cls, document: object) -> LearnedRouter:
         """Read a router from JSON; a change since it was written is refused."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-            raise ConfigError("this is nothing that `podium train router` wrote")
+            raise ConfigError("not a router file of `podium train router`")
         if document.get("version") != VERSION:
             raise ConfigError(
                 f"version {document.get('version')!r} cannot be read, only {VERSION}, so with this "
-                f"Podium {AGAIN}"
+                f"Podium {RETRAIN_HINT}"
             )
         if document.get(CHECKSUM) != _checksum(document):
-            raise ConfigError(f"it was changed or damaged after it was written; {AGAIN}")
+            raise ConfigError(f"it was changed or damaged after it was written; {RETRAIN_HINT}")
         return cls(
             tuple(KnownWorker(**row) for row in document["workers"]),
             read_encoder(document["encoder"]),
@@ -378,7 +378,7 @@ class RewardTable:
             )
 
 
-MOST: Final = sys.float_info.max
+MAX_FLOAT: Final = sys.float_info.max
 """JSON has larger whole numbers, which do not fit a float."""
 
 
@@ -487,7 +487,7 @@ def _outcome(data: object) -> Outcome:
         worker=_text(data, "worker"),
         model=str(data.get("model") or ""),
         reward=_number(data, "reward", 0.0, 1.0),
-        cost=None if data.get("cost") is None else _number(data, "cost", 0.0, MOST),
+        cost=None if data.get("cost") is None else _number(data, "cost", 0.0, MAX_FLOAT),
         output_tokens=_tokens(data.get("output_tokens")),
         source=str(data.get("source") or ""),
     )
@@ -505,7 +505,7 @@ def _number(data: Mapping[str, Any], key: str, least: float, most: float) -> flo
     if isinstance(value, bool):
         value = float(value)
     if not isinstance(value, int | float) or not least <= value <= most:
-        between = f"between {least:g} and {most:g}" if most < MOST else f"from {least:g} up"
+        between = f"between {least:g} and {most:g}" if most < MAX_FLOAT else f"from {least:g} up"
         raise ValueError(f"expected a number {between} in {key!r}, not {value!r:.40}")
     return float(value)
 

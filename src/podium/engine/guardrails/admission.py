@@ -12,16 +12,16 @@ from podium.core.request import Part, ResponseOptions, Text, ToolCall, ToolResul
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord, step_label
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.base import GuardrailInput, Source
-from podium.engine.guardrails.chain import GuardrailChain, Keep
+from podium.engine.guardrails.chain import GuardrailChain, OnCheck
 from podium.engine.guardrails.redaction import PLACEHOLDER
 
 
 class Inspector:
     """Check the replies of one round.
 
-    `answers` is False in nested runs, whose final replies are not the answer. `emit` gets every
-    check as it happens. `check` returns the text as guardrails leave it, hands each check to
-    `keep`, and raises `GuardrailBlocked`.
+    `checks_answers` is False in nested runs, whose final replies are not the answer. `emit` gets
+    every check as it happens. `check` returns the text as guardrails leave it, hands each check to
+    `on_check`, and raises `GuardrailBlocked`.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Inspector:
         round_: int,
         previous: Sequence[Round],
         *,
-        answers: bool,
+        checks_answers: bool,
         emit: Callable[[GuardrailCheck], None],
     ) -> None:
         self._chain = chain
@@ -39,7 +39,7 @@ class Inspector:
         self._round = round_
         self._previous = previous
         self._emit = emit
-        self.answers = answers and chain.has_stage("answer")
+        self.checks_answers = checks_answers and chain.has_stage("answer")
 
     async def check(
         self,
@@ -47,7 +47,7 @@ class Inspector:
         text: str,
         step: int | None,
         worker: str,
-        keep: Keep,
+        on_check: OnCheck,
         others: Sequence[StepRecord] = (),
     ) -> str:
         """Check a reply, the arguments of a tool call, or the answer.
@@ -64,11 +64,11 @@ class Inspector:
             sources=self._sources(others) if stage == "answer" else (),
         )
 
-        def keep_and_emit(check: GuardrailCheck) -> None:
-            keep(check)
+        def report(check: GuardrailCheck) -> None:
+            on_check(check)
             self._emit(check)
 
-        return await self._chain.check(item, keep_and_emit, self._round)
+        return await self._chain.check(item, report, self._round)
 
     def _sources(self, others: Sequence[StepRecord]) -> tuple[Source, ...]:
         """Return the replies that the answer may rest on: earlier rounds' and this one's."""

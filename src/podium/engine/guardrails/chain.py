@@ -65,7 +65,7 @@ MAX_VERIFICATIONS: Final = 4
 
 FinalVerdict = Pass | Note | Block | Redact | Replan
 
-Keep = Callable[[GuardrailCheck], None]
+OnCheck = Callable[[GuardrailCheck], None]
 """Takes the record of what a guardrail did."""
 
 
@@ -132,47 +132,53 @@ class GuardrailChain:
                     hook.recall(text)
 
     async def question(
-        self, run_id: str, question: str, history: tuple[Message, ...], keep: Keep
+        self, run_id: str, question: str, history: tuple[Message, ...], on_check: OnCheck
     ) -> tuple[str, tuple[Message, ...]]:
         """Check the question and the conversation; raise `GuardrailBlocked`."""
         item = GuardrailInput(stage="question", text=question, run_id=run_id, question=question)
-        question = await self.check(item, keep)
+        question = await self.check(item, on_check)
         item = replace(item, question=question)
-        return question, await self.messages(item, history, keep)
+        return question, await self.messages(item, history, on_check)
 
     async def messages(
-        self, item: GuardrailInput, messages: Sequence[Message], keep: Keep
+        self, item: GuardrailInput, messages: Sequence[Message], on_check: OnCheck
     ) -> tuple[Message, ...]:
         """Check every text of the messages; messages left empty are dropped."""
-        left = [await self._check_message(item, message, keep) for message in messages]
+        left = [await self._check_message(item, message, on_check) for message in messages]
         return tuple(
             after
             for before, after in zip(messages, left, strict=True)
             if after.parts or not before.parts
         )
 
-    async def workflow(self, item: GuardrailInput, workflow: Workflow, keep: Keep) -> Workflow:
+    async def workflow(
+        self, item: GuardrailInput, workflow: Workflow, on_check: OnCheck
+    ) -> Workflow:
         steps: list[Step] = []
         for step in workflow.steps:
-            text = await self.check(replace(item, text=step.subtask), keep)
+            text = await self.check(replace(item, text=step.subtask), on_check)
             steps.append(step if text == step.subtask else replace(step, subtask=text))
         return Workflow(tuple(steps))
 
-    async def _check_message(self, item: GuardrailInput, message: Message, keep: Keep) -> Message:
+    async def _check_message(
+        self, item: GuardrailInput, message: Message, on_check: OnCheck
+    ) -> Message:
         parts: list[Part] = []
         for part in message.parts:
             match part:
                 case Text() | ToolResult():
-                    text = await self.check(replace(item, text=part.text), keep)
+                    text = await self.check(replace(item, text=part.text), on_check)
                     parts.append(part if text == part.text else replace(part, text=text))
                 case ToolCall():
-                    text = await self.check(replace(item, text=part.arguments), keep)
+                    text = await self.check(replace(item, text=part.arguments), on_check)
                     same = text == part.arguments
                     parts.append(part if same else replace(part, arguments=text))
                 case Thinking():
                     # Thinking goes back unchanged or not at all: its opaque state may repeat it.
                     text = (
-                        await self.check(replace(item, text=part.text), keep) if part.text else ""
+                        await self.check(replace(item, text=part.text), on_check)
+                        if part.text
+                        else ""
                     )
                     if text == part.text:
                         parts.append(part)
@@ -182,7 +188,7 @@ class GuardrailChain:
                     assert_never(part)
         return replace(message, parts=tuple(parts))
 
-    async def check(self, item: GuardrailInput, keep: Keep, round_: int = 0) -> str:
+    async def check(self, item: GuardrailInput, on_check: OnCheck, round_: int = 0) -> str:
         """Return the text as guardrails leave it; raise `GuardrailBlocked` or `ReplanRequested`."""
         for guardrail, hook in self._by_stage.get(item.stage, ()):
             attempts: list[Attempt] = []
@@ -190,11 +196,13 @@ class GuardrailChain:
                 verdict = await self._decide(guardrail, hook, item, attempts)
             except BaseException:  # the run was stopped; a verifier's cost stays on record
                 if attempts:
-                    keep(_record(guardrail, item, Block("the run was stopped"), attempts, round_))
+                    on_check(
+                        _record(guardrail, item, Block("the run was stopped"), attempts, round_)
+                    )
                 raise
             if isinstance(verdict, Pass) and not attempts and not verdict.reason:
                 continue
-            keep(_record(guardrail, item, verdict, attempts, round_))
+            on_check(_record(guardrail, item, verdict, attempts, round_))
             match verdict:
                 case Redact(text=text):
                     item = replace(item, text=text)

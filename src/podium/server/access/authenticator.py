@@ -35,11 +35,11 @@ from podium.server.access.keys import (
 )
 from podium.server.access.policy import AccessPolicy, Principal, RequestCost, scope_of
 from podium.server.access.quotas import (
+    ExhaustedCap,
     KeyBudget,
     Reservation,
     SharedBudget,
     SharedRates,
-    SpentCap,
 )
 from podium.server.access.usage import (
     CostEstimator,
@@ -76,7 +76,7 @@ MAX_ADDRESSES: Final = 10_000
 DAY_SECONDS: Final = 86_400
 
 
-def out_of_budget(key_name: str, spent: SpentCap | None) -> ApiError:
+def out_of_budget(key_name: str, spent: ExhaustedCap | None) -> ApiError:
     """Build the 402 of a spent cap, or the 429 of one that requests in flight hold."""
     if spent is not None and not spent.is_reserved:
         message = f"{spent.name} of key {key_name!r} is spent: {spent.state}"
@@ -214,7 +214,7 @@ class KeyAuthenticator(AccessPolicy):
         account = self._accounts[principal.key_id]
         budget = account.budget
         shared = budget.shared if budget.is_capped else None
-        if shared is None and (spent := budget.spent_cap()):
+        if shared is None and (spent := budget.exhausted_cap()):
             raise out_of_budget(principal.name, spent)
         estimate = at_most(self._estimator.estimate(model, tokens), account.key.rules.per_request)
         await self._take_rate(account, estimate.tokens)
@@ -230,7 +230,7 @@ class KeyAuthenticator(AccessPolicy):
                 if granted is None:  # a refused request uses no tokens
                     account.rates.correct(-estimate.tokens)
             if granted is None:
-                raise out_of_budget(principal.name, budget.spent_cap())
+                raise out_of_budget(principal.name, budget.exhausted_cap())
             reservation = granted
         reservation.model, reservation.rate_tokens = model, estimate.tokens
         return replace(principal, quota=reservation)
@@ -262,7 +262,7 @@ class KeyAuthenticator(AccessPolicy):
         key_id, day, seen = principal.key_id, self._today(), reservation.used
         used = measure_usage(key_id, day, model, cost, reservation.expected, seen)
         charged = charged_amount(used)
-        if charged.tokens and not (used.unknown_tokens or used.unknown_cost):
+        if charged.tokens and not (used.unknown_usage_count or used.unknown_cost_count):
             self._estimator.learn(reservation.model, charged)
         if cost.run is None:
             self._usage.add(used)
@@ -274,8 +274,8 @@ class KeyAuthenticator(AccessPolicy):
                 day=day,
                 model=charge.usage.model,
                 requests=1,
-                unknown_tokens=int(missing.tokens > 0),
-                unknown_cost=int(missing.usd > 0),
+                unknown_usage_count=int(missing.tokens > 0),
+                unknown_cost_count=int(missing.usd > 0),
                 assumed_tokens=missing.tokens,
                 assumed_usd=missing.usd,
             )

@@ -72,7 +72,7 @@ UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 
 
 @dataclass(frozen=True, slots=True)
-class SpentCap:
+class ExhaustedCap:
     """A cap that leaves nothing. `is_reserved` if requests in flight hold the rest of it."""
 
     period: Period
@@ -147,13 +147,13 @@ class KeyBudget:
             for _, cap in self._caps
         )
 
-    def spent_cap(self) -> SpentCap | None:
+    def exhausted_cap(self) -> ExhaustedCap | None:
         """Return the first cap that leaves nothing to a new request, if any."""
         expected = self._expected + self._others.expected
         for (period, cap), unit in product(self._caps, UNITS):
             limit, used = getattr(cap, unit), getattr(self._charged[period], unit)
             if limit is not None and used + getattr(expected, unit) >= limit:
-                return SpentCap(period, unit, limit, used, used < limit)
+                return ExhaustedCap(period, unit, limit, used, used < limit)
         return None
 
     def exhausted_error(

@@ -145,8 +145,8 @@ def measure_usage(
         orchestration_input_tokens=planning.input_tokens or 0,
         orchestration_output_tokens=planning.output_tokens or 0,
         cost_usd=cost,
-        unknown_tokens=int(not is_known or assumed_tokens > 0),
-        unknown_cost=int(cost_usd is None or assumed_usd > 0),
+        unknown_usage_count=int(not is_known or assumed_tokens > 0),
+        unknown_cost_count=int(cost_usd is None or assumed_usd > 0),
         assumed_tokens=assumed_tokens,
         assumed_usd=assumed_usd,
     )

@@ -235,7 +235,7 @@ def find_failure(run: Run) -> ApiError | None:
         return None
     if run.status == "exhausted":
         return ApiError("out_of_budget", run.error or "the budget of this run is spent")
-    if run.too_long:
+    if run.context_exceeded:
         return prompt_too_long(run.error or "no worker has a context window that long")
     is_broken_off = run.status == "partial" and any(
         step.status == "failed" and step.reply for step in run.rounds[-1].steps

@@ -79,13 +79,13 @@ def limits_for_effort(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TierCall:
-    """A request to a tier while it is answered. `kept` is what its run keeps of it."""
+    """A request to a tier while it is answered. The run keeps `client_request`."""
 
     request: ApiRequest
     messages: tuple[Message, ...]
     principal: Principal
     tier: Tier
-    kept: ClientRequest
+    client_request: ClientRequest
     events: EventFilter
     cost: RequestCost
     sink: StreamSink | None
@@ -101,7 +101,7 @@ async def _charge(call: _TierCall, work: Awaitable[Run], before: Run | None) -> 
             call.cost.add_run(call.events.run, before)
 
 
-class Tiers:
+class TierHandler:
     """Answers requests with runs of one Podium."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Tiers:
             messages=messages,
             principal=principal,
             tier=tier,
-            kept=ClientRequest(".".join(fingerprint), echoed),
+            client_request=ClientRequest(".".join(fingerprint), echoed),
             events=events,
             cost=cost,
             sink=sink,
@@ -204,7 +204,11 @@ class Tiers:
         request, principal = call.request, call.principal
         conversation = split_conversation(call.messages)
         options = self.run_options(request, conversation, principal, call.tier)
-        options |= {"emit": call.events, "stream": call.sink is not None, "request": call.kept}
+        options |= {
+            "emit": call.events,
+            "stream": call.sink is not None,
+            "request": call.client_request,
+        }
         if run_id is not None:
             options["run_id"] = run_id
         return await _charge(call, self._start(request, conversation, principal, options), None)
@@ -220,7 +224,7 @@ class Tiers:
         work = self._podium.resume(
             run,
             results=results,
-            request=call.kept,
+            request=call.client_request,
             budget=_remaining_budget(run, call.principal),
             account=call.principal.quota.account,
             emit=call.events,

@@ -50,18 +50,18 @@ MAX_TOOLS: Final = 1000
 MAX_STOPS: Final = 64
 
 FIELDS: Final = BodyFields(
-    honoured=frozenset(
+    supported=frozenset(
         {"model", "messages", "system", "max_tokens", "stop_sequences", "stream", "temperature"}
         | {"top_p", "thinking", "tools", "tool_choice", "output_config", "output_format"}
         | {"context_management", "metadata", "cache_control", "podium"}
     ),
-    neutral={
+    without_effect={
         "service_tier": ("auto", "standard_only"),
         "speed": ("standard",),
         "mcp_servers": ([],),
         "betas": ([],),
     },
-    refused={
+    unsupported={
         "container": "Podium has no containers or skills",
         "mcp_servers": "Podium uses only MCP servers configured in podium.toml; leave it out",
         "inference_geo": "Podium cannot guarantee where a worker runs; use podium.exclude "

@@ -1,11 +1,12 @@
 """OpenAI's Chat Completions.
 
-- Honoured: messages, model, tools, tool_choice, parallel_tool_calls (per worker), response_format,
+- Supported: messages, model, tools, tool_choice, parallel_tool_calls (per worker), response_format,
   stop, max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, verbosity
   (as an instruction), stream, stream_options, store, metadata, prompt_cache_key and `podium`.
 - Without effect: user, safety_identifier, prompt_cache_options, prompt_cache_retention, and a
   function's `strict`.
-- Refused, as ignoring them would be wrong: `_FIELDS.refused`. All others are ignored and reported.
+- Unsupported, and refused, as ignoring them would be wrong: `_FIELDS.unsupported`. All others are
+  ignored and reported.
 
 `reasoning_effort` other than `none` makes progress and thinking visible as `reasoning_content`.
 `usage` is null if a provider did not report all tokens; an unknown detail is left out.
@@ -269,14 +270,14 @@ _format: Final = response_format(nested=True)
 _NO_LOGPROBS: Final = "not every worker reports log probabilities"
 
 _FIELDS: Final = BodyFields(
-    honoured=frozenset(
+    supported=frozenset(
         {"messages", "model", "tools", "tool_choice", "parallel_tool_calls", "response_format"}
         | {"stop", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
         | {"reasoning_effort", "verbosity", "stream", "stream_options", "store", "metadata"}
         | {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_options"}
         | {"prompt_cache_retention", "podium"}
     ),
-    neutral={
+    without_effect={
         "n": (1,),
         "logprobs": (False,),
         "top_logprobs": (0,),
@@ -288,7 +289,7 @@ _FIELDS: Final = BodyFields(
         "functions": ([],),
         "function_call": ("auto", "none"),
     },
-    refused={
+    unsupported={
         "n": "each request gets one answer",
         "logprobs": _NO_LOGPROBS,
         "top_logprobs": _NO_LOGPROBS,
@@ -301,7 +302,7 @@ _FIELDS: Final = BodyFields(
         "function_call": "deprecated; use tool_choice",
     },
     wire="chat",
-    passed=frozenset({"n", "logprobs", "top_logprobs", "logit_bias"}),
+    passed_through=frozenset({"n", "logprobs", "top_logprobs", "logit_bias"}),
 )
 
 _TOOL: Final = frozenset({"type", "function"})

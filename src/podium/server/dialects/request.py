@@ -133,35 +133,35 @@ MAX_CHOICES: Final = 128
 class BodyFields:
     """The fields of a dialect's bodies.
 
-    `honoured` have an effect, or are hints to caches. A value in `neutral` changes nothing.
-    `refused` are those that a tier must not ignore, with the reason; a single worker of the same
-    format, `wire`, gets the `passed` ones of them all the same.
+    `supported` have an effect, or are hints to caches. `without_effect` are values that change
+    nothing. `unsupported` are fields that a tier must not ignore, with the reason; a single worker
+    of the same format, `wire`, still gets those in `passed_through`.
     """
 
-    honoured: frozenset[str]
-    neutral: Mapping[str, tuple[object, ...]]
-    refused: Mapping[str, str]
+    supported: frozenset[str]
+    without_effect: Mapping[str, tuple[object, ...]]
+    unsupported: Mapping[str, str]
     wire: Wire | None = None
-    passed: frozenset[str] = frozenset()
+    passed_through: frozenset[str] = frozenset()
 
     def select_extra(self, body: Json) -> dict[str, Any]:
-        """Return the fields that are not honoured."""
+        """Return the fields that are not supported."""
         extra: dict[str, Any] = {}
-        if not self.honoured.issuperset(body):
+        if not self.supported.issuperset(body):
             for name, value in body.items():
-                if value is not None and name not in self.honoured:
+                if value is not None and name not in self.supported:
                     extra |= json_object({name: value}, name)
         return extra
 
     def pass_on(self, extra: Json, worker: Worker) -> dict[str, Any]:
         if not isinstance(worker, PassThrough) or worker.wire != self.wire or self.wire is None:
             return {}
-        refused = self.refused.keys() - self.passed
+        unsupported = self.unsupported.keys() - self.passed_through
         taken = {
             name: value
             for name, value in extra.items()
             if name not in OPERATOR_FIELDS
-            and (name not in refused or value in self.neutral.get(name, ()))
+            and (name not in unsupported or value in self.without_effect.get(name, ()))
             and worker.takes_extra(name)
         }
         if "n" in taken:
@@ -170,14 +170,14 @@ class BodyFields:
 
     def find_unknown(self, extra: Json) -> list[UnknownKey]:
         """Return the extra fields that a tier ignores; raises `ApiError` where it must not."""
-        known = self.honoured | self.neutral.keys()
+        known = self.supported | self.without_effect.keys()
         found = []
         for name, value in extra.items():
-            if value in self.neutral.get(name, ()):
+            if value in self.without_effect.get(name, ()):
                 continue
-            if why := self.refused.get(name):
+            if why := self.unsupported.get(name):
                 raise invalid(name, f"{name}: {describe(value)} is not supported: {why}")
-            if name in self.honoured:
+            if name in self.supported:
                 continue
             found.append(UnknownKey("", name, known))
         return found

@@ -76,15 +76,19 @@ _HINTS: Final = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_
 _NO_LOGPROBS: Final = "not every worker reports log probabilities; leave it out"
 
 _FIELDS: Final = BodyFields(
-    honoured=frozenset(
+    supported=frozenset(
         {"model", "input", "instructions", "previous_response_id", "store", "metadata", "stream"}
         | {"stream_options", "include", "background", "truncation", "max_output_tokens"}
         | {"temperature", "top_p", "text", "reasoning", "tools", "tool_choice"}
         | {"parallel_tool_calls", "user", "safety_identifier", "client_metadata", "podium"}
         | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
     ),
-    neutral={"top_logprobs": (0,), "service_tier": ("auto", "default"), "max_tool_calls": ()},
-    refused={
+    without_effect={
+        "top_logprobs": (0,),
+        "service_tier": ("auto", "default"),
+        "max_tool_calls": (),
+    },
+    unsupported={
         "conversation": "conversations are not stored; send previous_response_id, or all items",
         "prompt": "prompt templates are not stored; send instructions and input",
         "moderation": "there is no moderation",
@@ -92,7 +96,7 @@ _FIELDS: Final = BodyFields(
         "include": f"{LOGPROBS}: {_NO_LOGPROBS}",  # other values are not among the extra fields
     },
     wire="responses",
-    passed=frozenset({"top_logprobs", "include"}),
+    passed_through=frozenset({"top_logprobs", "include"}),
 )
 
 _REASONING: Final = frozenset({"effort", "summary", "generate_summary", "context", "mode"})

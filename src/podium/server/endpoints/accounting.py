@@ -38,15 +38,15 @@ GroupBy = Literal["key", "tier", "worker", "day"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
     """A sum of spending. `requests` come from clients, `calls` go to workers (None if unknown).
-    `unknown_cost` and `unknown_tokens` count what is in no sum; `assumed_usd` is what keys were
-    charged for it."""
+    `unknown_cost_count` and `unknown_usage_count` count what is in no sum; `assumed_usd` is what
+    keys were charged for it."""
 
     requests: int = 0
     calls: int | None = 0
     tokens: int = 0
     cost_usd: float = 0.0
-    unknown_tokens: int = 0
-    unknown_cost: int = 0
+    unknown_usage_count: int = 0
+    unknown_cost_count: int = 0
     assumed_usd: float = 0.0
 
     def __add__(self, other: Spending) -> Spending:
@@ -55,8 +55,8 @@ class Spending:
             calls=add(self.calls, other.calls),
             tokens=self.tokens + other.tokens,
             cost_usd=self.cost_usd + other.cost_usd,
-            unknown_tokens=self.unknown_tokens + other.unknown_tokens,
-            unknown_cost=self.unknown_cost + other.unknown_cost,
+            unknown_usage_count=self.unknown_usage_count + other.unknown_usage_count,
+            unknown_cost_count=self.unknown_cost_count + other.unknown_cost_count,
             assumed_usd=self.assumed_usd + other.assumed_usd,
         )
 
@@ -83,8 +83,8 @@ def _spent(usage: KeyUsage) -> Spending:
         calls=None,
         tokens=usage.input_tokens + usage.output_tokens,
         cost_usd=usage.cost_usd,
-        unknown_tokens=usage.unknown_tokens,
-        unknown_cost=usage.unknown_cost,
+        unknown_usage_count=usage.unknown_usage_count,
+        unknown_cost_count=usage.unknown_cost_count,
         assumed_usd=usage.assumed_usd,
     )
 
@@ -117,9 +117,9 @@ def group_by_worker(
             amount = Spending(
                 calls=1,
                 tokens=call.tokens or 0,
-                unknown_tokens=int(call.tokens is None),
+                unknown_usage_count=int(call.tokens is None),
                 cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
-                unknown_cost=int(call.cost_usd is None),
+                unknown_cost_count=int(call.cost_usd is None),
             )
             day = min(max(_day_of(int(call.at // DAY_SECONDS)), since), until)
             spent.append((call.worker, day, amount))

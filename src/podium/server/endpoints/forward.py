@@ -55,7 +55,7 @@ COMPLETIONS: Final = "/v1/completions"
 MODERATIONS: Final = "/v1/moderations"
 PATHS: Final = (EMBEDDINGS, COMPLETIONS, MODERATIONS)
 
-ANSWERING: Final = "POST /v1/chat/completions, /v1/responses and /v1/messages"
+ANSWER_ENDPOINTS: Final = "POST /v1/chat/completions, /v1/responses and /v1/messages"
 """What every model supports."""
 
 
@@ -120,7 +120,8 @@ class ForwardRequestHandler(RequestHandler):
             raise ApiError(
                 "invalid",
                 f"POST {path} is not supported by {target.name!r}: it requires a single worker "
-                f"with an OpenAI-compatible API, by its own name. Every model supports {ANSWERING}",
+                f"with an OpenAI-compatible API, by its own name. Every model supports "
+                f"{ANSWER_ENDPOINTS}",
                 field="model",
             )
         if gateway.has_guardrails:

@@ -52,7 +52,9 @@ class PlanRequestHandler(RequestHandler):
         service, cost = self.service, self.cost
         if target.tier is None:
             raise invalid("model", f"{target.name!r} is a single worker; choose a tier to plan for")
-        conversation, options = await service.tiers.prepare_plan(request, principal, target.tier)
+        conversation, options = await service.tier_handler.prepare_plan(
+            request, principal, target.tier
+        )
 
         def record_cost(event: Event) -> None:
             if isinstance(event, RoundPlanned):

@@ -196,7 +196,7 @@ class RequestHandler:
             gateway = self.service.gateway
             return gateway.answer(request, principal, target.worker, self.cost, stream)
         assert target.tier is not None, "a target is a worker or a tier"
-        return self.service.tiers.answer(request, principal, target.tier, self.cost, stream)
+        return self.service.tier_handler.answer(request, principal, target.tier, self.cost, stream)
 
     async def _settle(self, principal: Principal, target: ModelTarget) -> None:
         """Charge the request, even if it was cut off."""

@@ -58,8 +58,8 @@ _TOTALS: Final = select(
     # Postgres sums large integers to decimals.
     cast(func.coalesce(func.sum(RUNS.c.total_tokens), 0), BigInteger).label("input_tokens"),
     func.coalesce(func.sum(RUNS.c.cost_usd), 0.0).label("cost_usd"),
-    func.sum(case((RUNS.c.total_tokens.is_(None), 1), else_=0)).label("unknown_tokens"),
-    func.sum(case((RUNS.c.cost_usd.is_(None), 1), else_=0)).label("unknown_cost"),
+    func.sum(case((RUNS.c.total_tokens.is_(None), 1), else_=0)).label("unknown_usage_count"),
+    func.sum(case((RUNS.c.cost_usd.is_(None), 1), else_=0)).label("unknown_cost_count"),
 ).group_by(_DAY, RUNS.c.tier, RUNS.c.owner)
 
 _IDS: Final[BindParameter[str]] = bindparam("ids", expanding=True)

@@ -452,8 +452,8 @@ def _assumed_usage(row: Row[Any], day: str) -> KeyUsage:
         day=day,
         model=row.model,
         requests=1,
-        unknown_tokens=1,
-        unknown_cost=1,
+        unknown_usage_count=1,
+        unknown_cost_count=1,
         assumed_tokens=row.used_tokens,
         assumed_usd=row.used_usd,
     )

@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -166,8 +166,8 @@ def _usage_columns() -> list[Column[Any]]:
         "output_tokens",
         "orchestration_input_tokens",
         "orchestration_output_tokens",
-        "unknown_tokens",
-        "unknown_cost",
+        "unknown_usage_count",
+        "unknown_cost_count",
         "assumed_tokens",
     )
     return [*_columns(BigInteger, *tokens), *_columns(Double, "cost_usd", "assumed_usd")]

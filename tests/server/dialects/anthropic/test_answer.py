@@ -67,7 +67,7 @@ def test_a_call_without_words_has_no_text_block() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{not json", "[1]", '"words"', "[" * 100_000])
-def test_arguments_that_are_no_object_are_handed_on_as_text(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_passed_on_as_text(arguments: str) -> None:
     message = parse(answer(tool_calls=(call(arguments),)))
     assert isinstance(message.content[0], ToolUseBlock)
     assert message.content[0].input == {UNREADABLE: arguments}

@@ -25,7 +25,7 @@ def result(mark: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_without_a_mark_nothing_is_to_be_kept() -> None:
+def test_without_cache_control_there_is_no_cache_time() -> None:
     assert asked(system=words(), tools=[TOOL]).response_options.cache_time == ""
 
 

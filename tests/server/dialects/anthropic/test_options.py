@@ -80,11 +80,11 @@ def test_what_anthropic_requires_is_required(field: str) -> None:
     assert "required" in str(refused)
 
 
-@pytest.mark.parametrize("field", sorted(FIELDS.refused))
+@pytest.mark.parametrize("field", sorted(FIELDS.unsupported))
 def test_what_must_not_be_ignored_is_refused_in_words(field: str) -> None:
     refused = refusal(**{field: {"some": "thing"}})
     assert refused.field == field
-    assert str(refused) == f"{field}: an object is not supported: {FIELDS.refused[field]}"
+    assert str(refused) == f"{field}: an object is not supported: {FIELDS.unsupported[field]}"
 
 
 def test_an_empty_list_of_servers_is_taken() -> None:

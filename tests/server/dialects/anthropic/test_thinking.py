@@ -32,7 +32,7 @@ def test_thinking_comes_back_with_the_model_that_did_it(in_words: bool) -> None:
     assert handed_back(block) == (OPUS, QWEN, Text("Hi"))
 
 
-def test_a_seal_comes_back_from_a_block_of_its_own() -> None:
+def test_a_redacted_thinking_block_is_read_back() -> None:
     assert handed_back(redacted_block(encode_thinking((OPUS,)))) == (OPUS, Text("Hi"))
 
 
@@ -41,7 +41,7 @@ def test_thinking_is_put_first_wherever_the_client_has_it() -> None:
     assert asked(**said(late, "assistant")).messages[1].parts == (OPUS, Text("Hi"))
 
 
-def test_words_that_were_only_shown_are_not_read_again() -> None:
+def test_thinking_without_a_signature_is_not_read_back() -> None:
     block = {"type": "thinking", "thinking": "Planning", "signature": NO_SIGNATURE}
     assert handed_back(block) == (Text("Hi"),)
 

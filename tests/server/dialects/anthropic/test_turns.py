@@ -124,7 +124,7 @@ def test_a_block_that_is_not_served_is_refused_with_what_to_send_instead(
     assert instead in str(refused)
 
 
-def test_that_a_tool_showed_a_document_is_reported() -> None:
+def test_a_document_in_a_tool_result_is_named() -> None:
     shown = [{"type": "text", "text": "Here it is."}, PDF | {"title": "plan.pdf"}]
     (result,) = asked(**after_call(RESULT | {"content": shown})).messages[-1].parts
     assert isinstance(result, ToolResult)
@@ -201,7 +201,7 @@ def test_of_a_document_that_no_worker_reads_it_is_reported_that_there_was_one(
     assert result.text.startswith("[a document that you cannot read")
 
 
-def test_a_document_beside_results_is_what_a_tool_showed() -> None:
+def test_a_document_beside_results_belongs_to_the_tool() -> None:
     (result,) = asked(**after_call(RESULT, PDF)).messages[-1].parts
     assert result == ToolResult("call_1", "sunny", images=(Image("application/pdf", "JVBERi0="),))
 
@@ -227,13 +227,13 @@ def test_a_user_may_send_a_pdf() -> None:
 
 
 @pytest.mark.parametrize("data", ["", "no base64!", 7, None])
-def test_a_pdf_that_is_none_is_refused(data: Any) -> None:
+def test_an_invalid_pdf_is_refused(data: Any) -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": data}
     refused = refusal(**said([{"type": "document", "source": source}]))
     assert refused.field == "messages.0.content.0.source"
 
 
-def test_a_document_that_is_none_is_refused() -> None:
+def test_an_invalid_document_is_refused() -> None:
     refused = refusal(**after_call(RESULT, {"type": "document"}))
     assert refused.field == "messages.2.content.1.source"
 

@@ -71,7 +71,11 @@ def test_every_field_of_the_sdk_is_known_here() -> None:
     hints = get_type_hints(CompletionCreateParamsStreaming)
     names = {*hints, *get_type_hints(CompletionCreateParamsNonStreaming)}
     fields = CHAT.fields
-    assert names - {"prediction"} <= {*fields.honoured, *fields.neutral, *fields.refused}
+    assert names - {"prediction"} <= {
+        *fields.supported,
+        *fields.without_effect,
+        *fields.unsupported,
+    }
     for name in names:
         if found := _refused(body(**{name: object()})):
             assert (found.field or "").startswith(name)
@@ -362,7 +366,7 @@ def test_what_is_wrong_with_a_tool_is_named(tools: list[Any], field: str) -> Non
         ),
     ],
 )
-def test_a_choice_that_is_none_is_refused(choice: Any, field: str) -> None:
+def test_an_unknown_choice_is_refused(choice: Any, field: str) -> None:
     assert refusal(tools=[CLOCK], tool_choice=choice).field == field
 
 
@@ -371,7 +375,7 @@ def test_a_tool_that_is_named_as_a_choice_cannot_be_demanded() -> None:
     assert refusal(tools=[auto], tool_choice=auto).field == "tool_choice.function.name"
 
 
-def test_one_call_at_a_time_may_be_demanded() -> None:
+def test_parallel_tool_calls_may_be_disabled() -> None:
     assert not read(tools=[CLOCK], parallel_tool_calls=False).response_options.parallel_tools
     assert read(tools=[CLOCK], parallel_tool_calls=True).response_options.parallel_tools
     assert refusal(parallel_tool_calls="no").field == "parallel_tool_calls"
@@ -417,7 +421,7 @@ def test_the_words_of_the_schema_itself_come_first() -> None:
         ({"type": "json_object", "schema": {}}, "schema"),
     ],
 )
-def test_a_response_format_that_is_none_is_refused(form: Any, field: str) -> None:
+def test_an_invalid_response_format_is_refused(form: Any, field: str) -> None:
     assert refusal(response_format=form).field == f"response_format.{field}"
 
 

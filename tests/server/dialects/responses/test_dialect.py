@@ -160,7 +160,7 @@ def test_verbosity_becomes_an_instruction() -> None:
     assert len(asked(text={"verbosity": "medium"}).messages) == 1
 
 
-def test_one_call_at_a_time_is_a_term_where_there_are_tools() -> None:
+def test_parallel_tool_calls_are_disabled_only_with_tools() -> None:
     tools = [{"type": "function", "name": "f"}]
     read = asked(tools=tools, parallel_tool_calls=False)
     assert (read.response_options.parallel_tools, len(read.messages)) == (False, 1)
@@ -216,7 +216,7 @@ def test_null_is_as_good_as_nothing() -> None:
         {"reasoning": {"mode": "standard", "context": "auto"}},
     ],
 )
-def test_a_hint_changes_nothing_of_what_is_asked(options: Any) -> None:
+def test_a_hint_sets_no_response_option(options: Any) -> None:
     assert asked(**options).response_options == ResponseOptions()
 
 
@@ -277,7 +277,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(options: Any, field: str) ->
     assert field in str(refusal)
 
 
-def test_a_schema_that_is_no_schema_is_refused() -> None:
+def test_an_invalid_schema_is_refused() -> None:
     form = {"type": "json_schema", "name": "v", "schema": {"type": "banana"}}
     field = refused(text={"format": form}).field
     assert field is not None

@@ -135,7 +135,7 @@ def test_pictures_that_a_tool_gave_are_its_results() -> None:
     assert last.parts == (ToolResult("call_1", "a cat", images=shown),)
 
 
-def test_that_a_tool_showed_a_document_is_reported() -> None:
+def test_a_document_in_a_tool_result_is_named() -> None:
     file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
     seen = [{"type": "input_text", "text": "Here it is."}, file]
     last = read_items([QUESTION, CALL, RESULT | {"output": seen}])[-1]
@@ -146,7 +146,7 @@ def test_that_a_tool_showed_a_document_is_reported() -> None:
 @pytest.mark.parametrize(
     "data", ["data:text/plain,The%20answer", "data:text/plain;base64,VGhlIGFuc3dlcg=="]
 )
-def test_words_of_a_document_that_a_tool_gave_are_handed_on(data: str) -> None:
+def test_the_text_of_a_document_in_a_tool_result_is_passed_on(data: str) -> None:
     file = {"type": "input_file", "filename": "notes.txt", "file_data": data}
     last = read_items([QUESTION, CALL, RESULT | {"output": [file]}])[-1]
     assert last.parts == (ToolResult("call_1", "[document: notes.txt]\nThe answer"),)

@@ -13,7 +13,7 @@ from podium.core.request import UNKNOWN_USAGE, Image, Text, Thinking, ToolCall, 
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiResponse
 from support.openai_sdk import ERRORS
-from support.responses_sdk import Backstage
+from support.responses_sdk import SdkServer
 
 CLOCK: Final[FunctionToolParam] = {
     "type": "function",
@@ -37,28 +37,30 @@ def answer(text: str = "", **fields: Any) -> ApiResponse:
 
 
 def test_a_plain_question_is_answered() -> None:
-    stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
-    response = stage.client.responses.create(model="podium", input="Why?", instructions="Be kind.")
+    sdk_server = SdkServer(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
+    response = sdk_server.client.responses.create(
+        model="podium", input="Why?", instructions="Be kind."
+    )
     assert response.output_text == "Because."
     assert response.usage is not None
     assert response.usage.total_tokens == 7
-    assert [message.text for message in stage.asked[0].messages] == ["Be kind.", "Why?"]
+    assert [message.text for message in sdk_server.asked[0].messages] == ["Be kind.", "Why?"]
 
 
 async def test_a_plain_question_is_answered_to_the_async_client() -> None:
-    stage = Backstage(answer("Because."))
-    response = await stage.async_client.responses.create(model="podium", input="Why?")
+    sdk_server = SdkServer(answer("Because."))
+    response = await sdk_server.async_client.responses.create(model="podium", input="Why?")
     assert response.output_text == "Because."
 
 
 def test_unknown_usage_is_none_for_the_sdk() -> None:
-    stage = Backstage(answer("Because.", usage=UNKNOWN_USAGE))
-    assert stage.client.responses.create(model="podium", input="Why?").usage is None
+    sdk_server = SdkServer(answer("Because.", usage=UNKNOWN_USAGE))
+    assert sdk_server.client.responses.create(model="podium", input="Why?").usage is None
 
 
 def test_a_stream_is_read_to_its_end() -> None:
-    stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
-    stream = stage.client.responses.create(model="podium", input="Why?", stream=True)
+    sdk_server = SdkServer(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
+    stream = sdk_server.client.responses.create(model="podium", input="Why?", stream=True)
     events = list(stream)
     words = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert "".join(words) == "Because."
@@ -66,55 +68,55 @@ def test_a_stream_is_read_to_its_end() -> None:
 
 
 async def test_a_stream_is_read_to_its_end_by_the_async_client() -> None:
-    stage = Backstage(answer("Because."))
-    manager = stage.async_client.responses.stream(model="podium", input="Why?")
+    sdk_server = SdkServer(answer("Because."))
+    manager = sdk_server.async_client.responses.stream(model="podium", input="Why?")
     async with manager as stream:
         assert (await stream.get_final_response()).output_text == "Because."
 
 
 def test_reasoning_is_sent_on_request() -> None:
-    stage = Backstage(answer("So.", thinking=(THOUGHT,)))
-    stream = stage.client.responses.create(
+    sdk_server = SdkServer(answer("So.", thinking=(THOUGHT,)))
+    stream = sdk_server.client.responses.create(
         model="podium", input="Why?", stream=True, reasoning={"effort": "high", "summary": "auto"}
     )
     done = [event.text for event in stream if event.type == "response.reasoning_summary_text.done"]
     assert done == ["step 1: solver", "Hm."]
-    assert stage.asked[0].response_options.effort == "high"
+    assert sdk_server.asked[0].response_options.effort == "high"
 
 
 def test_structured_output_is_parsed() -> None:
-    stage = Backstage(answer('{"steps": ["2+2"], "total": 4}'))
-    response = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
+    sdk_server = SdkServer(answer('{"steps": ["2+2"], "total": 4}'))
+    response = sdk_server.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
     assert response.output_parsed == Sum(steps=["2+2"], total=4)
-    schema = stage.asked[0].response_options.schema
+    schema = sdk_server.asked[0].response_options.schema
     assert schema is not None
     assert set(schema["properties"]) == {"steps", "total"}
 
 
 def test_structured_output_is_parsed_from_a_stream() -> None:
-    stage = Backstage(answer('{"steps": [], "total": 4}'))
-    with stage.client.responses.stream(model="podium", input="?", text_format=Sum) as stream:
+    sdk_server = SdkServer(answer('{"steps": [], "total": 4}'))
+    with sdk_server.client.responses.stream(model="podium", input="?", text_format=Sum) as stream:
         final = stream.get_final_response()
     assert final.output_parsed == Sum(steps=[], total=4)
 
 
 def test_a_refusal_of_structured_output_parses_to_nothing() -> None:
-    stage = Backstage(answer("I will not.", finish="refused"))
-    response = stage.client.responses.parse(model="podium", input="?", text_format=Sum)
+    sdk_server = SdkServer(answer("I will not.", finish="refused"))
+    response = sdk_server.client.responses.parse(model="podium", input="?", text_format=Sum)
     assert response.output_parsed is None
 
 
 def test_what_was_parsed_is_taken_back() -> None:
-    stage = Backstage(answer('{"steps": [], "total": 4}'), answer('{"steps": [], "total": 5}'))
-    response = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
+    sdk_server = SdkServer(answer('{"steps": [], "total": 4}'), answer('{"steps": [], "total": 5}'))
+    response = sdk_server.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
     again: Any = [*response.to_dict()["output"], {"role": "user", "content": "2+3?"}]  # type: ignore[misc]
-    stage.client.responses.create(model="podium", input=again)
-    assert stage.asked[1].messages[0].text == '{"steps": [], "total": 4}'
+    sdk_server.client.responses.create(model="podium", input=again)
+    assert sdk_server.asked[1].messages[0].text == '{"steps": [], "total": 4}'
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_are_called_and_their_results_come_back(stream: bool) -> None:
-    stage = Backstage(
+    sdk_server = SdkServer(
         answer("Let me look.", thinking=(THOUGHT,), tool_calls=CALLS, finish="tool"),
         answer("It is noon."),
     )
@@ -126,32 +128,34 @@ def test_tools_are_called_and_their_results_come_back(stream: bool) -> None:
     }
     conversation: Any = [{"role": "user", "content": "What time is it?"}]
     if stream:
-        with stage.client.responses.stream(input=conversation, **asked) as heard:
+        with sdk_server.client.responses.stream(input=conversation, **asked) as heard:
             items: Any = heard.get_final_response().output
     else:
-        items = stage.client.responses.create(input=conversation, **asked).output
+        items = sdk_server.client.responses.create(input=conversation, **asked).output
     conversation += items
     conversation += [
         {"type": "function_call_output", "call_id": item.call_id, "output": "12:00"}
         for item in items
         if item.type == "function_call"
     ]
-    second = stage.client.responses.create(input=conversation, **asked)
+    second = sdk_server.client.responses.create(input=conversation, **asked)
     assert second.output_text == "It is noon."
-    _, did, results = stage.asked[1].messages
+    _, did, results = sdk_server.asked[1].messages
     assert did.parts == (THOUGHT, Text("Let me look."), *CALLS)
     assert results.parts == (ToolResult("call_1", "12:00"), ToolResult("call_2", "12:00"))
 
 
 def test_a_conversation_continues_by_the_id_of_its_last_response() -> None:
-    stage = Backstage(answer("One."), answer("Two."))
-    first = stage.client.responses.create(model="podium", input="Count.")
-    stage.client.responses.create(model="podium", input="Go on.", previous_response_id=first.id)
-    assert stage.asked[1].previous_response == "run_1f"
+    sdk_server = SdkServer(answer("One."), answer("Two."))
+    first = sdk_server.client.responses.create(model="podium", input="Count.")
+    sdk_server.client.responses.create(
+        model="podium", input="Go on.", previous_response_id=first.id
+    )
+    assert sdk_server.asked[1].previous_response == "run_1f"
 
 
-def test_pictures_are_seen() -> None:
-    stage = Backstage(answer("A cat."))
+def test_images_reach_the_worker() -> None:
+    sdk_server = SdkServer(answer("A cat."))
     items: ResponseInputParam = [
         {
             "role": "user",
@@ -161,26 +165,26 @@ def test_pictures_are_seen() -> None:
             ],
         }
     ]
-    stage.client.responses.create(model="podium", input=items)
+    sdk_server.client.responses.create(model="podium", input=items)
     picture = Image(url="https://example.org/c.png", detail="auto")
-    assert stage.asked[0].messages[0].parts[1] == picture
+    assert sdk_server.asked[0].messages[0].parts[1] == picture
 
 
 @pytest.mark.parametrize(("refusal", "error"), ERRORS)
 def test_a_refusal_is_the_sdks_own_error(refusal: ApiError, error: type[Exception]) -> None:
     with pytest.raises(error, match=str(refusal)):
-        Backstage(refusal).client.responses.create(model="podium", input="Why?")
+        SdkServer(refusal).client.responses.create(model="podium", input="Why?")
 
 
 def test_a_bad_request_names_its_field_in_the_sdks_error() -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        Backstage().client.responses.create(model="podium", input="Why?", max_tool_calls=1)
+        SdkServer().client.responses.create(model="podium", input="Why?", max_tool_calls=1)
     assert caught.value.param == "max_tool_calls"
 
 
 def test_a_stream_that_fails_reports_the_error_and_what_came_before() -> None:
-    stage = Backstage(ApiError("upstream", "no worker could answer"))
-    events = list(stage.client.responses.create(model="podium", input="Why?", stream=True))
+    sdk_server = SdkServer(ApiError("upstream", "no worker could answer"))
+    events = list(sdk_server.client.responses.create(model="podium", input="Why?", stream=True))
     error, failed = events[-2:]
     assert error.type == "error"
     assert error.message == "no worker could answer"
@@ -189,9 +193,9 @@ def test_a_stream_that_fails_reports_the_error_and_what_came_before() -> None:
 
 
 def test_an_answer_that_was_cut_off_says_why() -> None:
-    stage = Backstage(answer("Becau", finish="length"))
-    response = stage.client.responses.create(model="podium", input="Why?", max_output_tokens=5)
+    sdk_server = SdkServer(answer("Becau", finish="length"))
+    response = sdk_server.client.responses.create(model="podium", input="Why?", max_output_tokens=5)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
-    assert stage.asked[0].response_options.max_tokens == 5
+    assert sdk_server.asked[0].response_options.max_tokens == 5

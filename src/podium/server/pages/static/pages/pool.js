@@ -176,7 +176,7 @@ function price(prices) {
 }
 
 /** @param {any} worker */
-function spent({ cost_usd: cost, unknown_cost: unknown }) {
+function spent({ cost_usd: cost, unknown_cost_count: unknown }) {
   if (!unknown) return usd(cost);
   const verb = unknown === 1 ? 'comes' : 'come';
   const title = `${callsInWords(unknown)} of unknown cost ${verb} on top`;

@@ -101,7 +101,7 @@ function card(title, content, words) {
   return h('section', { class: 'card' }, h('h2', {}, title), content, h('p', { class: 'small quiet-text' }, words));
 }
 
-const COLUMNS = ['day', 'cost_usd', 'requests', 'calls', 'tokens', 'unknown_cost'];
+const COLUMNS = ['day', 'cost_usd', 'requests', 'calls', 'tokens', 'unknown_cost_count'];
 
 /**
  * What was spent, a line for each group and day.

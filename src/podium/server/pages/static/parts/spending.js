@@ -29,9 +29,9 @@ export function* spending(page) {
     fact('Spent', usd(total.cost_usd)),
     fact('Requests', count(total.requests)),
     fact('Tokens', count(total.tokens)),
-    total.unknown_cost > 0 && fact('Requests of unknown cost', count(total.unknown_cost)),
+    total.unknown_cost_count > 0 && fact('Requests of unknown cost', count(total.unknown_cost_count)),
   );
-  if (total.unknown_cost > 0) yield unknownCost(total);
+  if (total.unknown_cost_count > 0) yield unknownCost(total);
   if (page.groups.length === 0) {
     yield empty(
       'Nothing was spent on these days.',
@@ -54,7 +54,7 @@ function fact(name, value) {
 }
 
 /** @param {any} total */
-function unknownCost({ unknown_cost: unknown, assumed_usd: assumed }) {
+function unknownCost({ unknown_cost_count: unknown, assumed_usd: assumed }) {
   return h(
     'p',
     { class: 'notice' },
@@ -65,7 +65,7 @@ function unknownCost({ unknown_cost: unknown, assumed_usd: assumed }) {
 }
 
 /** @param {any} total */
-function free({ unknown_cost: unknown }) {
+function free({ unknown_cost_count: unknown }) {
   const words = unknown > 0 ? 'Nothing is known to have been spent.' : 'Nothing was spent: all was free.';
   return h('p', { class: 'quiet-text' }, words);
 }
@@ -157,7 +157,7 @@ function row(name, spent, page, id) {
     h('td', { class: 'number' }, percent(shareOf(spent.cost_usd, page))),
     h('td', { class: 'number' }, count(spent.calls + spent.requests)),
     h('td', { class: 'number' }, count(spent.tokens)),
-    h('td', { class: 'number' }, count(spent.unknown_cost)),
+    h('td', { class: 'number' }, count(spent.unknown_cost_count)),
   );
 }
 
@@ -182,7 +182,7 @@ function ofWorkers({ groups, total }) {
     calls: sum('calls'),
     requests: sum('requests'),
     tokens: sum('tokens'),
-    unknown_cost: sum('unknown_cost'),
+    unknown_cost_count: sum('unknown_cost_count'),
     cost_usd: total.cost_usd,
   };
 }
