@@ -8,7 +8,7 @@ import pytest
 from podium._util.process import is_alive, is_gone, this_process
 
 
-def test_this_process_is_alive_and_one_that_has_ended_is_not() -> None:
+def test_a_running_process_is_alive_and_an_ended_one_is_not() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", "from podium._util.process import *; print(this_process())"],
         capture_output=True,
@@ -24,7 +24,7 @@ def test_what_runs_elsewhere_or_is_no_process_counts_as_gone() -> None:
     assert not is_alive("")
 
 
-def test_a_process_is_known_to_be_gone_only_where_it_could_be_seen() -> None:
+def test_a_process_of_another_machine_is_not_known_to_be_gone() -> None:
     machine = this_process().rpartition(":")[0]
     assert is_gone(f"{machine}:999999999")
     assert is_gone("")

@@ -83,7 +83,7 @@ def test_no_span_of_time_sees_more_than_its_rate_and_one_bucketful(
 
 
 @given(rate=st.integers(1, 10_000), taken=st.integers(0, 50_000), wanted=st.integers(0, 50_000))
-def test_the_wait_that_is_reported_is_enough_and_half_of_it_is_not(
+def test_the_reported_wait_is_sufficient_and_half_is_not(
     rate: int, taken: int, wanted: int
 ) -> None:
     bucket = TokenBucket(rate, now=0.0)

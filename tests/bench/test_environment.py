@@ -46,7 +46,7 @@ def said() -> list[str]:
     return []
 
 
-async def test_the_environment_is_made_once_in_the_cache_and_used_again(
+async def test_the_environment_is_created_once_and_reused(
     podium_home: Path, installer: Installer, said: list[str]
 ) -> None:
     python = await prepare(LANGGRAPH, said.append)

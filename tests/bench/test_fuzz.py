@@ -45,7 +45,7 @@ STREAM = HttpResponse(
 
 
 @pytest.mark.parametrize("said", [ERROR, STREAM])
-def test_an_answer_of_its_dialect_is_fit(said: HttpResponse) -> None:
+def test_a_valid_answer_of_the_dialect_passes(said: HttpResponse) -> None:
     judge(said, CHAT)
 
 

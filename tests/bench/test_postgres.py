@@ -34,7 +34,7 @@ def test_where_there_is_no_postgres_it_says_what_to_install(
 
 
 @pytest.mark.skipif(programs() is None, reason=MISSING)
-def test_it_waits_for_the_disk_where_that_is_asked_for_and_leaves_nothing() -> None:
+def test_a_durable_server_syncs_to_disk_and_leaves_no_files() -> None:
     with running_postgres(durable=True) as server:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             assert asyncio.run(shown(server, setting)) == "on"

@@ -36,7 +36,7 @@ def saying(response: bytes, *, hangs_up: bool = False) -> Callable[[], asyncio.P
     return Parrot
 
 
-async def test_as_many_requests_are_in_flight_as_were_asked_for() -> None:
+async def test_the_load_has_the_requested_concurrency() -> None:
     waiting: list[Callable[[], None]] = []
     all_there = False
 
@@ -63,7 +63,7 @@ async def test_what_is_not_the_answer_ends_the_flood_and_is_shown() -> None:
             await run_load(call, in_flight=2, seconds=5)
 
 
-async def test_a_server_that_hangs_up_ends_the_flood() -> None:
+async def test_a_server_that_disconnects_ends_the_load() -> None:
     async with listening(saying(WHOLE[:40], hangs_up=True)) as call:
         with pytest.raises(ConfigError, match="did not answer for 'fixed'"):
             await run_load(call, in_flight=2, seconds=5)

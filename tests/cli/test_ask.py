@@ -202,7 +202,9 @@ def test_the_fixed_conductor_carries_out_the_workflow_of_the_configuration(
         assert (ended.json["conductor"], ended.json["steps"][0]["subtask"]) == ("fixed", "say it")
 
 
-def test_the_fixed_conductor_says_what_it_lacks(podium: Podium, make_pool: MakePool) -> None:
+def test_the_fixed_conductor_names_the_missing_workflow(
+    podium: Podium, make_pool: MakePool
+) -> None:
     ended = podium("ask", "--pool", make_pool(), "--conductor", "fixed", "q?")
     assert ended.code == 2
     assert "podium run WORKFLOW.json" in ended.complaint

@@ -285,7 +285,7 @@ def test_every_scope_is_on_the_page_of_keys() -> None:
     assert set(re.findall(r"^\| `([\w:]+)` \|", page, re.M)) == set(SCOPES)
 
 
-def test_the_command_loads_nothing_of_the_web_server() -> None:
+def test_the_command_does_not_import_the_web_server() -> None:
     script = "import sys, podium.cli.keys; print(*sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, check=True, text=True

@@ -131,7 +131,7 @@ async def test_the_official_client_asks_and_plans(tmp_path: Path) -> None:
     ]
 
 
-def test_a_terminal_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_terminal_as_input_is_refused_in_one_line(tmp_path: Path) -> None:
     pool = tmp_path / "pool.toml"
     pool.write_text(POOL, "utf-8")
     controller, terminal = pty.openpty()
@@ -221,7 +221,7 @@ async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -
     assert "the cap on calls is 1" in result["structuredContent"]["error"]
 
 
-async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:
+async def test_a_tool_call_cannot_raise_steps_and_rounds() -> None:
     store = Kept()
     async with talking(
         scripted(options=Options(rounds=3), store=store), RunOptions(max_steps=4)

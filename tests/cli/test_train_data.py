@@ -129,7 +129,7 @@ def test_a_correction_becomes_a_task(podium: Podium, judged: str) -> None:
     ]
 
 
-def test_a_line_is_a_line_whatever_is_asked(podium: Podium, make_pool: MakePool) -> None:
+def test_a_question_with_line_breaks_is_one_line(podium: Podium, make_pool: MakePool) -> None:
     question = "One\u2028two\x85three\nfour?"
     run = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", question).json["run_id"]
     podium("runs", "feedback", run, "1")

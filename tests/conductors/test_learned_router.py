@@ -233,7 +233,7 @@ def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str)
         min_confidence=0.95,
         escalated=escalated,
     )
-    assert words in routed.sentence
+    assert words in routed.explanation
     for part in (
         "small",
         "0.90",
@@ -241,7 +241,7 @@ def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str)
         "0123456789ab",
         "small 0.90, strong 0.70, seeing",
     ):
-        assert part in routed.sentence
+        assert part in routed.explanation
 
 
 async def test_a_first_decision_is_made_before_there_is_a_question() -> None:

@@ -51,7 +51,7 @@ async def names(gateway: Gateway, *listed: str) -> list[str]:
     return [worker.name for worker in found.workers]
 
 
-async def test_a_gateway_gives_the_models_that_it_serves(gateway: Gateway) -> None:
+async def test_a_gateways_listed_models_become_workers(gateway: Gateway) -> None:
     assert await names(gateway, "gpt-6.1-terra", "house-70b") == ["gpt-6.1-terra"]
     assert await names(gateway, "house/house-70b", "text-embed-1") == ["house-70b"]
     assert len(await names(gateway, *(f"m{number}" for number in range(300)))) == 8

@@ -34,7 +34,7 @@ def test_the_first_variable_that_is_set_has_the_key() -> None:
     assert worker("google").endpoint({"GOOGLE_API_KEY": "second"}).api_key == "second"
 
 
-def test_a_variable_of_ones_own_takes_its_place() -> None:
+def test_a_custom_variable_replaces_the_default_one() -> None:
     mine = worker("openai", key_env="TEAM_KEY")
     endpoint = mine.endpoint({"TEAM_KEY": SECRET, "OPENAI_API_KEY": "other"})
     assert endpoint.api_key == SECRET

@@ -146,7 +146,7 @@ def test_extra_fields_count_as_input() -> None:
     assert estimate_input_tokens(more) > estimate_input_tokens(ASK) + 100
 
 
-def test_half_a_surrogate_pair_can_be_counted() -> None:
+def test_half_a_surrogate_pair_has_a_token_estimate() -> None:
     assert estimate_input_tokens(Request((user("\ud800"),))) == 2
 
 

@@ -16,7 +16,7 @@ def test_all_reads_every_earlier_step() -> None:
     assert plan.reads(2) == (0, 1)
 
 
-def test_all_at_the_first_step_reads_nothing() -> None:
+def test_access_to_all_reads_nothing_at_the_first_step() -> None:
     assert workflow("all").reads(0) == ()
 
 

@@ -207,7 +207,7 @@ def copied_to(clone: Path) -> Path:
     return start
 
 
-def test_in_a_clone_it_starts_the_clones_own_podium_unless_there_is_another(tmp_path: Path) -> None:
+def test_in_a_clone_the_clones_podium_is_started_by_default(tmp_path: Path) -> None:
     start = copied_to(tmp_path / "a clone")
     program(tmp_path / "a clone" / "podium", "clone")
     (tmp_path / "link").symlink_to(start)

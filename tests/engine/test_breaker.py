@@ -204,7 +204,7 @@ def test_a_try_that_hangs_does_not_keep_the_worker_out_for_ever() -> None:
     assert some.refusal("w") is None
 
 
-def test_calls_that_began_before_it_opened_change_nothing() -> None:
+def test_calls_begun_before_the_circuit_opened_do_not_count() -> None:
     some, time = breakers()
     fail(some, 3)
     time.now = 4.0

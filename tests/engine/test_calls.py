@@ -109,7 +109,7 @@ async def test_a_worker_that_takes_too_long_times_out_and_is_retried() -> None:
     assert current.cancelling() == 0
 
 
-async def test_cancellation_is_not_mistaken_for_a_time_out() -> None:
+async def test_cancellation_is_not_reported_as_a_timeout() -> None:
     calls, _ = make_calls()
     task = asyncio.create_task(calls.make(Hanging("never", timeout_seconds=60), ASK))
     await asyncio.sleep(0)

@@ -388,7 +388,7 @@ async def test_podiums_own_tools_answer_inside_the_step_and_every_use_is_kept() 
     assert [len(step.turns) for step in noted] == [2, 4]
 
 
-async def test_uses_of_tools_count_as_calls_of_the_budget() -> None:
+async def test_tool_calls_count_as_calls_of_the_budget() -> None:
     fake = user_of_tools("a", calling("1", "2", name="add"), "never")
     box = Box()
     run = await runner(ALONE, fake, toolbox=box).run(

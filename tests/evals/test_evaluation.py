@@ -40,7 +40,7 @@ async def test_samples_come_in_the_order_of_the_tasks_whatever_ends_first() -> N
     assert [sample.right for sample in row.samples] == [False, True, False, True]
 
 
-async def test_no_more_tasks_are_under_way_than_allowed() -> None:
+async def test_concurrent_tasks_are_limited() -> None:
     fake = FakeWorker("ann")
     cases = [case_of(f"{n}?", "ok", [fake]) for n in range(20)]
     evaluation = Evaluation(setup_of([fake]), cases, seed=0, concurrency=5)

@@ -102,7 +102,7 @@ async def test_a_report_can_be_read_as_text() -> None:
     assert note.startswith("best-single: single:")
 
 
-async def test_samples_that_were_graded_otherwise_are_not_continued_from(tmp_path: Path) -> None:
+async def test_samples_of_another_grader_are_not_reused(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     workers = [ScriptedWorker("ann", "7"), ScriptedWorker("ben", "8")]
     wanted = EvalSpec(suite=str(file), strategies=("single:ann",), limit=None, judge="ann")

@@ -144,7 +144,7 @@ class Login(google.auth.credentials.Credentials):
         self.expiry += datetime.timedelta(hours=1)
 
 
-async def test_the_login_of_the_machine_gives_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_machines_login_provides_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     logins: list[Any] = []
 
     def default(scopes: list[str]) -> tuple[Login, str]:

@@ -246,7 +246,7 @@ class LiveTree(AbstractContextManager[Emit]):
                 if step.nested.is_planning:
                     branch.add(self._planning(step.nested))
         if view.round.routed is not None:
-            tree.add(_line(to_one_line(view.round.routed.sentence), "dim"))
+            tree.add(_line(to_one_line(view.round.routed.explanation), "dim"))
         for warning in view.round.warnings:
             tree.add(_line(f"note: {to_one_line(warning)}", "yellow"))
         return tree

@@ -268,7 +268,7 @@ def step_lines(round_: Round) -> Iterator[str]:
     for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
         yield f"  {to_one_line(describe_step(index, step))}"
     if round_.routed is not None:
-        yield f"  {to_one_line(round_.routed.sentence)}"
+        yield f"  {to_one_line(round_.routed.explanation)}"
 
 
 def describe_step_usage(record: StepRecord) -> str:

@@ -112,7 +112,7 @@ def _round(round_: Round) -> dict[str, Any]:
 def routed_document(round_: Round) -> dict[str, Any] | None:
     """Return the decision of a learned router in that round, if any."""
     routed = round_.routed
-    return None if routed is None else {**asdict(routed), "sentence": routed.sentence}
+    return None if routed is None else {**asdict(routed), "explanation": routed.explanation}
 
 
 def usage_document(usage: Usage) -> dict[str, int | None]:

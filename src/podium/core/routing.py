@@ -24,8 +24,8 @@ class RoutingRecord:
     escalated: bool = False
 
     @property
-    def sentence(self) -> str:
-        """The decision as a sentence."""
+    def explanation(self) -> str:
+        """The decision in words."""
         others = sorted(self.scores.items(), key=lambda score: -score[1])
         expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
         if self.escalated:

@@ -69,7 +69,7 @@ def lack(monkeypatch: pytest.MonkeyPatch, *, postgres: bool = False, extra: bool
     monkeypatch.setattr(run, "find_spec", lambda _: object() if extra else None)
 
 
-def test_a_part_that_cannot_be_tried_here_breaks_no_promise_and_says_what_it_needs(
+def test_a_part_that_cannot_run_here_says_what_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lack(monkeypatch, postgres=True)

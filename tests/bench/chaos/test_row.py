@@ -53,7 +53,7 @@ def test_the_line_of_json_has_the_sums_and_the_lowest_share() -> None:
     assert document["holds"] is False
 
 
-def test_a_part_that_was_not_tried_breaks_no_promise_and_is_named() -> None:
+def test_a_skipped_part_is_named_and_fails_no_requirement() -> None:
     untried = ChaosRow(name="replicas", runs=0, not_tried="needs a | b")
     document = document_of([ROW, untried])
     assert (document["holds"], document["not_tried"]) == (True, ["replicas"])

@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_every_block_has_a_language_that_is_tested_here() -> None:
+def test_every_code_block_has_a_tested_language() -> None:
     languages = set(re.findall(r"^```(\S*)\n", PAGE, re.MULTILINE)) - {""}
     assert languages == {"python", "plan", "plan-again", "json"}
 

@@ -52,7 +52,7 @@ def test_any_text_is_survived(text: str, pool: Pool) -> None:
 
 @settings(max_examples=300)
 @given(pieces=st.lists(PIECES, max_size=30))
-def test_any_pieces_of_plans_are_survived(pieces: list[str], pool: Pool) -> None:
+def test_any_pieces_of_plans_parse_or_are_refused(pieces: list[str], pool: Pool) -> None:
     check("".join(pieces), pool)
 
 

@@ -27,7 +27,7 @@ def test_a_plan_is_written_as_three_lists_one_on_each_line(pool: Pool) -> None:
     )
 
 
-def test_step_by_step_the_worker_follows_its_subtask(pool: Pool) -> None:
+def test_in_the_step_form_the_worker_follows_the_subtask(pool: Pool) -> None:
     workflow = Workflow((Step("gpt-5", "Plan"), Step("gemini-2.5-pro", "Do it", access="all")))
     assert write(workflow, pool, order="step-by-step") == (
         '{"steps": [{"subtask": "Plan", "worker": 2, "access": []}, '

@@ -37,7 +37,7 @@ def test_half_way_money_goes_where_it_buys_most() -> None:
     assert [router.decide(question, POOL, 0.5).worker for question in PLAYS] == ["dear"] * 4
 
 
-def test_a_decision_says_what_is_expected_of_each_and_how_sure_it_is() -> None:
+def test_a_decision_has_expected_rewards_and_confidence() -> None:
     router = small_router()
     easy, hard = (router.decide(question, POOL, 0.0) for question in (SUMS[0], PLAYS[0]))
     assert easy.scores == pytest.approx({"cheap": 0.9, "dear": 0.95}, abs=0.02)

@@ -33,7 +33,7 @@ async def test_the_same_request_always_gives_the_same() -> None:
         assert await one.reply(request(f"halve {n}")) == await other.reply(request(f"halve {n}"))
 
 
-async def test_another_request_seed_or_worker_is_a_new_chance() -> None:
+async def test_another_request_seed_or_worker_is_drawn_anew() -> None:
     async def forgotten(worker: FlakyWorker, text: str) -> list[bool]:
         return [(await worker.reply(request(f"{text} {n}"))).text == UNSURE for n in range(50)]
 

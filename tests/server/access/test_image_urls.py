@@ -134,7 +134,7 @@ async def test_a_name_that_leads_into_a_network_is_not_public(
 
 
 @pytest.mark.parametrize("leads_to", [["93.184.216.34", "2606:2800:220:1::1"], []])
-async def test_a_name_that_leads_to_the_internet_or_nowhere_is_handed_on(
+async def test_a_public_or_unknown_host_is_passed_on(
     leads_to: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_checks, "resolve", lambda host: leads_to)

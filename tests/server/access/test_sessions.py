@@ -64,7 +64,7 @@ async def test_a_session_does_what_its_key_does_and_ends_with_it() -> None:
         await server.access.authenticate(session)
 
 
-async def test_a_session_cannot_be_had_for_a_session() -> None:
+async def test_a_session_cannot_be_exchanged_for_a_session() -> None:
     server = Server()
     session = await server.access.sign_in(await server.token())
     assert session is not None

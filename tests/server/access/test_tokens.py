@@ -14,7 +14,7 @@ from podium.store.sql.run_store import SqlRunStore
 MADE = make_key("Ada", Rules())
 
 
-def test_a_token_names_its_key_and_is_nowhere_in_it() -> None:
+def test_a_token_names_its_key_and_the_key_does_not_contain_it() -> None:
     shown = parse_token(MADE.token)
     assert shown is not None
     assert shown.key_id == MADE.key.id

@@ -145,7 +145,7 @@ def test_text_and_images_beside_results_reach_the_worker_with_the_last_result() 
 
 
 @pytest.mark.parametrize("ids", [["call_other"], [SEEN.id, "call_ffffffffffffffff_x"]])
-def test_results_of_no_one_run_name_none(ids: list[str]) -> None:
+def test_results_of_several_runs_name_no_run(ids: list[str]) -> None:
     found = find_continuation((CALLED, results(*(ToolResult(id_, "red") for id_ in ids))))
     assert found is not None
     assert found.run_id == ""

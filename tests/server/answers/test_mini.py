@@ -99,7 +99,7 @@ async def test_a_plan_shows_what_the_router_decided_without_a_call() -> None:
         "router": "0123456789ab",
         "min_confidence": 0.5,
         "escalated": False,
-        "sentence": shown["routed"]["sentence"],
+        "explanation": shown["routed"]["explanation"],
     }
     assert not any(worker.calls for worker in pool)
 

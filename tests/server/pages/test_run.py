@@ -107,7 +107,7 @@ async def test_a_run_reports_what_a_router_decided(page: Page, site: Site) -> No
     await site.keep(run)
     await page.goto(run_url(site, run))
     await page.get_by_text("How it was planned").click()
-    await page.get_by_text(routed.sentence).wait_for()
+    await page.get_by_text(routed.explanation).wait_for()
 
 
 async def test_a_run_shows_what_began_early_and_was_cancelled(page: Page, site: Site) -> None:

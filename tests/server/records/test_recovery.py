@@ -185,7 +185,7 @@ async def test_of_several_servers_one_continues_with_each_run(where: str) -> Non
         assert {entry.action for entry in entries} == {"run recovered"}
 
 
-async def test_only_some_are_resumed_at_a_time(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resumed_runs_are_limited(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovering, "MAX_CONCURRENT", 2)
     await left_behind(where, *(cut_off(number) for number in range(5)))
     async with a_server(where) as server:

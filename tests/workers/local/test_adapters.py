@@ -39,7 +39,7 @@ def test_every_adapter_has_a_base_that_podium_can_fetch_and_a_known_template() -
     assert {adapter.template for adapter in SHIPPED} <= set(TEMPLATES)
 
 
-def test_no_two_adapters_share_a_name_and_all_together_are_small() -> None:
+def test_adapters_have_distinct_names_and_are_small() -> None:
     assert len({adapter.name for adapter in SHIPPED}) == len(SHIPPED)
     assert sum(adapter.bytes for adapter in SHIPPED) <= MAX_BYTES
 

@@ -108,7 +108,7 @@ def test_a_size_that_is_somewhat_too_large_serves_fewer_or_narrower_rows() -> No
     assert len(sizes(fixed)) == 2  # a fourth of the rows is another size
 
 
-def test_no_more_sizes_are_kept_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captured_sizes_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
     limit_memory(monkeypatch, fixed.model, 6 * WIDTH)
     for rows, kept in ((4, [4]), (1, [4, 1]), (2, [1, 4]), (1, [4, 1]), (3, [1, 4])):
@@ -161,7 +161,7 @@ def test_prompts_that_arrive_later_join_in_more_and_wider_rows() -> None:
     assert sizes(fixed)[-1].rows == 16
 
 
-def test_wider_prompts_wait_until_the_rows_in_use_fit_beside_them(
+def test_wider_prompts_wait_for_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fixed = decoder(grouped(tiny()))

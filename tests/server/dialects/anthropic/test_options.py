@@ -15,7 +15,7 @@ WEATHER = {"name": "weather", "description": "Tells it.", "input_schema": FORM}
 ANSWER_FORM = {"type": "json_schema", "schema": FORM}
 
 
-def test_a_small_body_demands_its_length_alone() -> None:
+def test_a_small_body_sets_only_its_limit() -> None:
     response_options = asked().response_options
     assert response_options.max_tokens == 2000
     assert (
@@ -172,7 +172,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         ("computer_toolset_20260801", "input_schema"),
     ],
 )
-def test_tools_of_anthropics_own_are_refused_in_words(kind: str, words: str) -> None:
+def test_anthropics_server_tools_are_refused_with_a_reason(kind: str, words: str) -> None:
     refused = refusal(tools=[{"type": kind, "name": "x"}])
     assert refused.field == "tools.0.type"
     assert words in str(refused)

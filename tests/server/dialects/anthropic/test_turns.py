@@ -35,7 +35,7 @@ def after_call(*blocks: dict[str, Any], calls: int = 1) -> dict[str, Any]:
     }
 
 
-def test_words_may_come_as_text_or_as_blocks() -> None:
+def test_content_may_be_text_or_blocks() -> None:
     assert asked(**said("Hello")).messages == (user("Hello"),)
     assert asked(**said([{"type": "text", "text": "Hello"}])).messages == (user("Hello"),)
 

@@ -73,7 +73,7 @@ def test_an_empty_answer_is_an_empty_text() -> None:
     ("finish", "reason"),
     [("stop", "stop"), ("length", "length"), ("refused", "content_filter")],
 )
-def test_why_it_ended_is_reported_in_openais_words(finish: Finish, reason: str) -> None:
+def test_the_finish_reason_is_openais(finish: Finish, reason: str) -> None:
     assert (
         checked(format_response(answer(text="a", finish=finish))).choices[0].finish_reason == reason
     )

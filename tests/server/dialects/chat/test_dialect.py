@@ -48,7 +48,7 @@ def refusal(**fields: Any) -> ApiError:
     return caught.value
 
 
-def test_a_plain_body_demands_nothing() -> None:
+def test_a_plain_body_sets_no_option() -> None:
     asked = read()
     assert asked.model == "podium"
     assert asked.response_options == DEFAULT_RESPONSE_OPTIONS

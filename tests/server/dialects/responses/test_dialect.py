@@ -91,7 +91,7 @@ def refused(**options: Any) -> ApiError:
     return caught.value
 
 
-def test_a_plain_question_demands_nothing() -> None:
+def test_a_plain_question_sets_no_option() -> None:
     plain = asked()
     assert plain.response_options == ResponseOptions()
     assert (plain.stream, plain.store, plain.shows_reasoning) == (False, True, False)

@@ -34,7 +34,7 @@ export class LiveRound {
   /**
    * @param {{steps: import('./plan.js').Step[]}} workflow
    * @param {{label: string, heading?: string | null, warnings?: string[], state?: string,
-   *   routed?: {sentence: string} | null}} how
+   *   routed?: {explanation: string} | null}} how
    *   `state` is that of every step in the beginning.
    */
   constructor(workflow, { label, heading = null, warnings = [], state = 'waiting', routed = null }) {
@@ -57,7 +57,7 @@ export class LiveRound {
       heading && h('h4', {}, heading),
       this.#graph.element,
       h('p', { class: 'quiet-text version-hint' }, hint.filter(Boolean).join(' ')),
-      routed ? h('p', { class: 'quiet-text' }, routed.sentence) : null,
+      routed ? h('p', { class: 'quiet-text' }, routed.explanation) : null,
       warnings.map((warning) => h('p', { class: 'notice' }, warning)),
       this.#list,
     );

@@ -103,7 +103,7 @@ export function planning(round, onRecord) {
       'How it was planned',
       calls ? [` in ${calls} ${calls === 1 ? 'call' : 'calls'}, `, usd(onRecord?.cost_usd)] : null,
     ),
-    routed ? h('p', {}, routed.sentence) : null,
+    routed ? h('p', {}, routed.explanation) : null,
     warnings.map((warning) => h('p', { class: 'notice' }, warning)),
     failed.map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
     cancelled.map((/** @type {any} */ { worker, error, cost_usd }) =>

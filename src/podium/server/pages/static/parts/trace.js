@@ -16,7 +16,7 @@
  *
  * @typedef {{index: number, accepted: boolean, steps: StepTrace[], warnings: string[],
  *   planning: Attempt[], plan_text: string, shape: string | null, role: string | null,
- *   routed: {sentence: string} | null}} RoundTrace
+ *   routed: {explanation: string} | null}} RoundTrace
  * `role` is what a turn was there for, and `routed` what a learned router decided, where one was
  * asked.
  *
