@@ -19,7 +19,7 @@ from podium.config import Settings, load
 from podium.core.errors import ConfigError
 from podium.core.run import Run
 from podium.server.startup import create_application
-from podium_lab.evolution.hidden_states import HiddenReader
+from podium_lab.evolution.hidden_states import HiddenStateReader
 from support.serving import serving
 from support.tiny_model import one_thread, tiny_model
 
@@ -47,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     growth = np.linspace(-0.3, 0.3, 48).astype(np.float32)
 
     async def read() -> Any:
-        reader = HiddenReader(base)
+        reader = HiddenStateReader(base)
         state = await reader.with_scales([MATRIX], [growth]).read(f"user: {QUESTION}\n")
         await reader.close()
         return state
@@ -202,7 +202,7 @@ async def test_a_server_loads_the_model_that_reads_before_it_is_ready(
         while served.service.loader.is_loading:
             await asyncio.sleep(0.01)
         conductor: Any = (await served.service.podium.open()).assembly.conductor
-        assert conductor.reader._model.is_loaded
+        assert conductor.local_model._model.is_loaded
         body = {"model": "podium-ultra", "messages": [{"role": "user", "content": QUESTION}]}
         answer = await served.client.post("/v1/chat/completions", json=body)
         assert answer.json()["choices"][0]["message"]["content"] == "42"

@@ -312,6 +312,6 @@ async def test_a_coordinator_is_led_by_with_a_reader_that_is_closed_in_the_end(
     head = '[conductor]\nkind = "evolved"\ncoordinator = "trained"\n'
     assembly = assemble(load(settings_file(tmp_path, head + SCRIPTED)), {}, Http())
     assert assembly.conductor.name == f"evolved({coordinator(('a', 'lead')).fingerprint})"
-    assert assembly.reader is not None
+    assert assembly.local_model is not None
     await assembly.close()
-    assert assembly.reader._closed
+    assert assembly.local_model._closed

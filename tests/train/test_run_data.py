@@ -80,7 +80,7 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
     for number, owner in enumerate([*(key.id for key in keys.values()), "key_unknown"]):
         await judge(store, kept_run(number, owner=owner))
     found, left_out = await found_in(store)
-    assert [(item.run.owner, item.excludes) for item in found] == [
+    assert [(item.run.owner, item.has_exclusions) for item in found] == [
         (keys["open"].id, False),
         (keys["wary"].id, True),
     ]
@@ -146,7 +146,7 @@ def test_a_question_that_does_not_stand_by_itself_is_no_outcome_and_no_task() ->
 
 
 def test_what_others_must_not_see_is_no_task_to_ask_them() -> None:
-    dataset = taken(judged(kept_run(0), excludes=True))
+    dataset = taken(judged(kept_run(0), has_exclusions=True))
     assert (dataset.tasks, dataset.unused["tasks"]) == ([], {use.WORKER_EXCLUDED: 1})
     assert len(dataset.outcomes) == 1
 

@@ -194,7 +194,7 @@ class EvolvedConductor(Conductor):
         notice: str = "",
     ) -> None:
         self.name = evolved_conductor_name(coordinator.fingerprint)
-        self.reader: Reader = reader
+        self.local_model: Reader = reader
         self.prompt_hash = prompt_hash()
         self._coordinator = coordinator
         self._generator = generator
@@ -206,7 +206,7 @@ class EvolvedConductor(Conductor):
         if is_accepted(turns) and context.answer is not None:
             return Plan(None)
         workers = self._workers(context, turns)
-        logits = self._coordinator.decide(await self.reader.read(transcript(context)))
+        logits = self._coordinator.decide(await self.local_model.read(transcript(context)))
         described = self._coordinator.described
         worker = described.workers[choose_index(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, context, turns)

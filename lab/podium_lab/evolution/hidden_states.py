@@ -1,6 +1,6 @@
 """Hidden states of a frozen local model; nothing is generated.
 
-    reader = HiddenReader("smollm2-135m-instruct")
+    reader = HiddenStateReader("smollm2-135m-instruct")
     state = await reader.read(text)
 
 Concurrent texts form one batch. Readers may scale the singular values of some matrices, keeping
@@ -84,7 +84,7 @@ class TextRequest:
         return len(self.tokens)
 
 
-class HiddenReader:
+class HiddenStateReader:
     """Reads texts with a model, which is loaded with the first.
 
     It has a profile so that it can be loaded ahead like a worker.
@@ -122,7 +122,7 @@ class HiddenReader:
         ranks = tuple(min(matrix(model, name).shape) for name in matrices)
         return ReaderShape(model.config.hidden_size, ranks)
 
-    def with_scales(self, matrices: Sequence[str], scales: Sequence[Vector]) -> HiddenReader:
+    def with_scales(self, matrices: Sequence[str], scales: Sequence[Vector]) -> HiddenStateReader:
         """Return a reader over the same model with scaled singular values; close only this one."""
         if not matrices:
             return self

@@ -42,7 +42,7 @@ from podium.train.training_log import (
 from podium.train.worker_set import WorkerSet, connect_workers
 from podium.workers import Http
 from podium_lab.evolution.coordinator import Coordinator
-from podium_lab.evolution.hidden_states import HiddenReader
+from podium_lab.evolution.hidden_states import HiddenStateReader
 from podium_lab.evolution.search import (
     SearchSpace,
     default_population,
@@ -82,7 +82,7 @@ async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | 
     try:
         evolve = recipe.evolve
         assert evolve is not None, "checked as it was read"
-        reader = HiddenReader(recipe.model.base, token=evolve.token)
+        reader = HiddenStateReader(recipe.model.base, token=evolve.token)
         try:
             described = await _describe(recipe, evolve, workers, reader)
             tasks = [exercise.task for exercise in exercises(recipe, workers.pool)]
@@ -108,7 +108,7 @@ async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | 
 
 
 async def _describe(
-    recipe: Recipe, evolve: EvolveTable, workers: WorkerSet, reader: HiddenReader
+    recipe: Recipe, evolve: EvolveTable, workers: WorkerSet, reader: HiddenStateReader
 ) -> CoordinatorDescription:
     """Return the coordinator's description, without its numbers."""
     shape = await reader.shape(evolve.matrices)
@@ -130,7 +130,7 @@ async def _space(
     evolve: EvolveTable,
     described: CoordinatorDescription,
     runner: TrialRunner,
-    reader: HiddenReader,
+    reader: HiddenStateReader,
     tasks: Sequence[Task],
     begun: Checkpoint | None,
 ) -> SearchSpace:
@@ -155,7 +155,7 @@ class _Evolution:
         recipe: Recipe,
         evolve: EvolveTable,
         runner: TrialRunner,
-        reader: HiddenReader,
+        reader: HiddenStateReader,
         space: SearchSpace,
         training_log: TrainingLog,
     ) -> None:

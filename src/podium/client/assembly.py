@@ -41,7 +41,7 @@ from podium.workers.balanced import BalancedWorker, Deployment
 
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
     from podium.conductors.routing import LearnedRouter
-    from podium_lab.evolution.hidden_states import HiddenReader
+    from podium_lab.evolution.hidden_states import HiddenStateReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Assembly:
 
     Attributes:
         planner: The worker that plans but is not in the pool.
-        reader: The model that reads transcripts for an evolved conductor.
+        local_model: The model that reads transcripts for an evolved conductor.
         router: Loads the learned router of the mini tier on first use, as that takes a while.
         call_budget: The caps of a call to a worker by its name; None for those of a run.
 
@@ -61,7 +61,7 @@ class Assembly:
     conductor: Conductor
     planner: Worker | None = None
     guardrails: tuple[Guardrail, ...] = ()
-    reader: HiddenReader | None = None
+    local_model: HiddenStateReader | None = None
     router: Callable[[], TierRouter | None] = lambda: None
     call_budget: Budget | None = None
 
@@ -73,7 +73,7 @@ class Assembly:
 
     async def close(self) -> None:
         """Close workers and models that hold resources."""
-        await close_all((*self.workers, self.planner, self.reader))
+        await close_all((*self.workers, self.planner, self.local_model))
 
 
 def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> Assembly:
@@ -133,7 +133,7 @@ def assemble_workers(
             directory = Path(conductor.removeprefix(EVOLVED_PREFIX)).expanduser()
             read_description(directory).check(pool)
             evolved, reader = load_evolved_conductor(directory)
-            return Assembly(tuple(workers), pool, evolved, reader=reader)
+            return Assembly(tuple(workers), pool, evolved, local_model=reader)
         case "evolved":
             raise UsageError("conductor 'evolved' needs a directory; use 'evolved:DIRECTORY'")
         case _:
@@ -172,17 +172,19 @@ def check_quality_bias(tier: Tier, router: Callable[[], TierRouter | None]) -> N
         )
 
 
-def load_evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conductor, HiddenReader]:
+def load_evolved_conductor(
+    directory: Path, *, notice: str = ""
+) -> tuple[Conductor, HiddenStateReader]:
     """Load a trained coordinator as a conductor, with the reader to close afterwards.
 
     The model that reads is loaded with the first question.
     """
     with lab_extra():
         from podium_lab.evolution.coordinator import Coordinator
-        from podium_lab.evolution.hidden_states import HiddenReader
+        from podium_lab.evolution.hidden_states import HiddenStateReader
 
     description = read_description(directory)
-    reader = HiddenReader(description.base, token=description.token)
+    reader = HiddenStateReader(description.base, token=description.token)
     coordinator = Coordinator.load(directory)
     scaled = reader.with_scales(description.matrices, coordinator.scales)
     conductor = build_conductor("evolved", coordinator=coordinator, reader=scaled, notice=notice)

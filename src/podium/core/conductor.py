@@ -112,13 +112,13 @@ class Conductor(Protocol):
         name: Appears on every run it plans.
         worker: The model that plans, if one does; budgets and exclusions apply to it too.
         prompt_hash: A fingerprint of its prompts, part of every run.
-        reader: A local model it reads with, if any; the server loads it at startup.
+        local_model: A model in this process that it uses, if any; the server loads it at startup.
     """
 
     name: str
     worker: Worker | None = None
     prompt_hash: str = ""
-    reader: object | None = None
+    local_model: object | None = None
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Plan the next round.

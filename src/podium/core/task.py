@@ -21,8 +21,8 @@ from podium.core.workflow import Workflow
 class JudgedRun:
     """A run and its reward from 0 to 1.
 
-    `source` is the judge. `task` is the task as JSON, if it was graded by one. `excludes` means
-    that the asker excluded workers or providers from seeing it.
+    `source` is the judge. `task` is the task as JSON, if it was graded by one. `has_exclusions`:
+    the asker excluded workers or providers from seeing it.
     """
 
     run: Run
@@ -30,7 +30,7 @@ class JudgedRun:
     source: str
     judged_at: str = ""
     task: str = ""
-    excludes: bool = False
+    has_exclusions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ async def _open(find: LoadSettings, stack: AsyncExitStack) -> Service:
         await mini.warm_up(settings.pool)
     conductor = assembly.conductor
     await audit.record_start(settings)  # last: everything else may prevent the start
-    service.loader.begin((*assembly.workers, conductor.worker, conductor.reader))
+    service.loader.begin((*assembly.workers, conductor.worker, conductor.local_model))
     if settings.server.recover:
         every = min(SEARCH_SECONDS, settings.store.lease_seconds / HEARTBEATS_PER_LEASE)
         recovery = RunRecovery(service, every_seconds=every)

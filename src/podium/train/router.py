@@ -47,7 +47,7 @@ class CostsTable(Table):
 
     usd: dict[str, Weight] = Field(
         default_factory=dict,
-        description="US dollars by the worker's name, instead of what the log says of it",
+        description="US dollars by the worker's name, instead of the log's cost",
     )
 
 

@@ -86,7 +86,7 @@ async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[
                 source=f"grader:{given.grader}" if given.grader else FEEDBACK,
                 judged_at=given.given_at,
                 task=given.task,
-                excludes=bool(excluded_by(run, rules)),
+                has_exclusions=bool(excluded_by(run, rules)),
             )
 
 
@@ -155,7 +155,7 @@ class RunDataset:
 
     def _take_task(self, judged: JudgedRun) -> None:
         run, unused = judged.run, self.unused["tasks"]
-        if judged.excludes:
+        if judged.has_exclusions:
             unused[WORKER_EXCLUDED] += 1
         elif run.history or has_conversation(run):
             unused[NEEDS_CONTEXT] += 1

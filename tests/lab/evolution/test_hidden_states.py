@@ -11,7 +11,7 @@ import pytest
 
 from podium.core.errors import ConfigError, WorkerCrashed
 from podium_lab.evolution import hidden_states as reading
-from podium_lab.evolution.hidden_states import HiddenReader, ReaderShape
+from podium_lab.evolution.hidden_states import HiddenStateReader, ReaderShape
 from support.tiny_model import model as tiny
 from support.tiny_model import one_thread, tiny_model, tokenizer
 
@@ -35,8 +35,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-async def reader(base: str) -> AsyncIterator[HiddenReader]:
-    reader = HiddenReader(base, device="cpu")
+async def reader(base: str) -> AsyncIterator[HiddenStateReader]:
+    reader = HiddenStateReader(base, device="cpu")
     yield reader
     await reader.close()
 
@@ -71,18 +71,18 @@ def close(one: Any, other: Any) -> bool:
 
 
 async def test_the_state_is_that_of_the_penultimate_token_after_the_last_layer(
-    reader: HiddenReader, base: str
+    reader: HiddenStateReader, base: str
 ) -> None:
     state = await reader.read(TEXT)
     assert state.dtype == np.float32
     assert close(state, said_by(tiny(), tokens_of(TEXT), -2))
-    last = HiddenReader(base, token="last", device="cpu")
+    last = HiddenStateReader(base, token="last", device="cpu")
     assert close(await last.read(TEXT), said_by(tiny(), tokens_of(TEXT), -1))
     await last.close()
 
 
 async def test_texts_at_one_time_are_one_batch_and_each_has_its_own_state(
-    reader: HiddenReader, batches: list[int]
+    reader: HiddenStateReader, batches: list[int]
 ) -> None:
     texts = [TEXT * (1 + where % 3) + str(where) for where in range(9)]
     together = await asyncio.gather(*map(reader.read, texts))
@@ -92,7 +92,7 @@ async def test_texts_at_one_time_are_one_batch_and_each_has_its_own_state(
 
 
 async def test_a_long_text_is_read_by_its_beginning_and_its_end(
-    reader: HiddenReader, monkeypatch: pytest.MonkeyPatch
+    reader: HiddenStateReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "LONGEST_TEXT", 8)
     tokens = tokens_of(TEXT)
@@ -101,20 +101,20 @@ async def test_a_long_text_is_read_by_its_beginning_and_its_end(
     assert close(await reader.read(TEXT), said_by(tiny(), tokens[:3] + tokens[-3:], -2))
 
 
-async def test_a_text_of_one_token_is_read_by_that(reader: HiddenReader) -> None:
+async def test_a_text_of_one_token_is_read_by_that(reader: HiddenStateReader) -> None:
     assert close(await reader.read("a"), said_by(tiny(), tokens_of("a"), -1))
     with pytest.raises(ConfigError, match="nothing to read"):
         await reader.read("")
 
 
-async def test_the_shape_says_what_there_is_to_learn(reader: HiddenReader) -> None:
+async def test_the_shape_says_what_there_is_to_learn(reader: HiddenStateReader) -> None:
     assert await reader.shape([QUERIES, EMBEDDING]) == ReaderShape(48, (48, 48))
     with pytest.raises(ConfigError, match="has no matrix 'model.norm.weight'; it has model.embed"):
         await reader.shape(["model.norm.weight"])
 
 
 async def test_scaled_singular_values_change_the_state_as_the_formula_says(
-    reader: HiddenReader, batches: list[int]
+    reader: HiddenStateReader, batches: list[int]
 ) -> None:
     growth = np.linspace(-0.5, 0.9, 48).astype(np.float32)
     scaled = reader.with_scales([QUERIES, EMBEDDING], [growth, -growth])
@@ -138,7 +138,7 @@ async def test_scaled_singular_values_change_the_state_as_the_formula_says(
 
 
 async def test_scales_that_fit_no_matrix_fail_only_their_own_request(
-    reader: HiddenReader,
+    reader: HiddenStateReader,
 ) -> None:
     few = reader.with_scales([QUERIES], [np.zeros(3, np.float32)])
     gone = reader.with_scales([QUERIES], [np.full(48, -1.0, np.float32)])
@@ -151,12 +151,12 @@ async def test_scales_that_fit_no_matrix_fail_only_their_own_request(
 
 
 def test_without_matrices_the_reader_is_as_it_is(base: str) -> None:
-    reader = HiddenReader(base, device="cpu")
+    reader = HiddenStateReader(base, device="cpu")
     assert reader.with_scales([], []) is reader
 
 
 async def test_a_base_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    reader = HiddenReader(f"file:{tmp_path / 'none'}", device="cpu")
+    reader = HiddenStateReader(f"file:{tmp_path / 'none'}", device="cpu")
     with pytest.raises(ConfigError, match="there is no file .*none"):
         await reader.read(TEXT)
 
@@ -164,14 +164,14 @@ async def test_a_base_that_is_nowhere_is_named(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PACKAGES", ("no_such_package",))
     with pytest.raises(ConfigError, match=r"reading with tiny needs no_such_package; .*\[train\]"):
-        HiddenReader("tiny")
+        HiddenStateReader("tiny")
 
 
 async def test_a_model_is_loaded_beforehand_or_the_error_says_why_not(
-    reader: HiddenReader, tmp_path: Path
+    reader: HiddenStateReader, tmp_path: Path
 ) -> None:
     assert reader.profile.model
     await reader.with_scales([QUERIES], [np.zeros(48, np.float32)]).load()
     assert reader._model.is_loaded
     with pytest.raises(WorkerCrashed, match="none cannot read: there is no file"):
-        await HiddenReader(f"file:{tmp_path / 'none'}").load()
+        await HiddenStateReader(f"file:{tmp_path / 'none'}").load()

@@ -20,7 +20,7 @@ from podium.train.recipe import Recipe
 from podium.train.training_log import TrainingLog
 from podium_lab.etudes import ROLES
 from podium_lab.evolution.coordinator import Coordinator
-from podium_lab.evolution.hidden_states import HiddenReader
+from podium_lab.evolution.hidden_states import HiddenStateReader
 from podium_lab.evolution.trials import Trial
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN
@@ -168,13 +168,13 @@ def test_singular_values_are_scaled_along_with_the_head(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_with: list[Any] = []
-    with_scales = HiddenReader.with_scales
+    with_scales = HiddenStateReader.with_scales
 
-    def noted(reader: HiddenReader, matrices: Any, scales: Any) -> Any:
+    def noted(reader: HiddenStateReader, matrices: Any, scales: Any) -> Any:
         read_with.append(scales)
         return with_scales(reader, matrices, scales)
 
-    monkeypatch.setattr(HiddenReader, "with_scales", noted)
+    monkeypatch.setattr(HiddenStateReader, "with_scales", noted)
     matrix = "model.layers.1.mlp.down_proj.weight"
     recipe = evolved(base, tmp_path, f'evolve.matrices=["{matrix}"]', "evolve.sigma=0.05")
     coordinator = found(recipe)
