@@ -100,7 +100,9 @@ def plan_of(run: Run) -> dict[str, Any]:
     return {
         "form": run.conductor,
         "plan": first.plan_text,
-        "plan_tokens": first.planning[-1].usage.output_tokens if first.planning else None,
+        "plan_tokens": first.planning_attempts[-1].usage.output_tokens
+        if first.planning_attempts
+        else None,
         "workers": run.pool.names,
         "reply_tokens": [step.attempts[-1].usage.output_tokens for step in first.steps],
     }

@@ -357,7 +357,7 @@ class FaultTrial:
         self.unplanned += has_unplanned_step(run)
         self.cancelled_steps += len(run.cancelled_steps)
         for round_ in run.rounds:
-            planned_ms = max((call.finished_ms for call in round_.planning), default=0.0)
+            planned_ms = max((call.finished_ms for call in round_.planning_attempts), default=0.0)
             self.early += sum(step.started_ms < planned_ms for step in round_.steps)
 
     def row(self, injected: Counter[str], seconds: float) -> ChaosRow:

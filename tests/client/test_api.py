@@ -217,7 +217,7 @@ async def test_without_a_conductor_the_best_worker_plans() -> None:
     async with AsyncPodium([ScriptedWorker("a", act), ScriptedWorker("b", "42")]) as podium:
         run = await podium.ask("why?")
     assert (run.answer, run.conductor) == ("so.", "model(a)")
-    assert [call.worker for call in run.rounds[0].planning] == ["a"]
+    assert [call.worker for call in run.rounds[0].planning_attempts] == ["a"]
 
 
 async def test_plan_carries_nothing_out() -> None:

@@ -145,7 +145,7 @@ def plan_text(workflow: Workflow = THREE, order: Order = "step-by-step") -> str:
 
 async def test_the_first_step_starts_before_the_plan_is_written() -> None:
     run = await ask(SlowPlanner(plan_text()))
-    planned = run.rounds[0].planning[0].finished_ms
+    planned = run.rounds[0].planning_attempts[0].finished_ms
     assert run.status == "answered"
     assert run.steps[0].started_ms < planned, "it began early"
     assert run.steps[2].started_ms > planned, "the answering step never does"
@@ -155,7 +155,7 @@ async def test_the_first_step_starts_before_the_plan_is_written() -> None:
 async def test_without_overlap_nothing_starts_early() -> None:
     run = await ask(SlowPlanner(plan_text()), overlap=False)
     assert len(run.steps) == 3
-    assert run.steps[0].started_ms >= run.rounds[0].planning[0].finished_ms
+    assert run.steps[0].started_ms >= run.rounds[0].planning_attempts[0].finished_ms
 
 
 async def test_events_of_early_steps_come_after_the_plan() -> None:
@@ -214,7 +214,9 @@ async def test_a_planning_call_that_breaks_off_cancels_what_it_began() -> None:
 async def test_a_tight_budget_waits_for_the_plan(budget: Budget, begins_early: bool) -> None:
     run = await ask(SlowPlanner(plan_text()), budget=budget)
     assert run.status == "answered"
-    assert (run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms) is begins_early
+    assert (
+        run.steps[0].started_ms < run.rounds[0].planning_attempts[0].finished_ms
+    ) is begins_early
 
 
 CHIEF = ConductorWorker(WorkerProfile(name="chief")).profile
@@ -253,7 +255,7 @@ async def test_a_step_that_may_lead_a_nested_run_waits_for_the_plan(
         hedges=hedges,
     )
     assert run.status == "answered"
-    assert run.steps[0].started_ms > run.rounds[0].planning[0].finished_ms
+    assert run.steps[0].started_ms > run.rounds[0].planning_attempts[0].finished_ms
     own = [event for event in events if isinstance(event, RoundPlanned | RunStarted)]
     assert [type(event) for event in own[:2]] == [RunStarted, RoundPlanned]
 
@@ -403,7 +405,7 @@ async def test_a_plan_of_one_step_for_the_speculated_worker_uses_its_answer() ->
     run = await ask(SlowPlanner(plan), workers, events, speculate=True)
     assert run.status == "answered"
     assert [worker.calls for worker in workers] == [0, 1, 0]
-    assert run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms
+    assert run.steps[0].started_ms < run.rounds[0].planning_attempts[0].finished_ms
     assert run.steps[0].prompt == run.question
     assert run.rounds[0].workflow == Workflow((Step("bert", run.question),))
     assert "asked the question itself" in run.rounds[0].warnings[0]
@@ -548,7 +550,7 @@ async def test_a_run_that_began_early_waits_for_the_client_s_tools_and_resumes(
             response_options=options,
         )
         assert run.status == "waiting"
-        began = run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms
+        began = run.steps[0].started_ms < run.rounds[0].planning_attempts[0].finished_ms
         assert began is early
         assert [call.name for call in run.waiting_for] == ["look"]
         results = [ToolResult(call.id, "found") for call in run.waiting_for]

@@ -267,7 +267,7 @@ async def test_a_run_that_was_cut_off_while_planning_plans_again() -> None:
     run = await runner(Planner(ONE), FakeWorker("a")).resume(cut)
     assert run.status == "answered"
     assert len(run.rounds) == 1
-    assert [call.worker for call in run.rounds[0].planning] == ["boss"]
+    assert [call.worker for call in run.rounds[0].planning_attempts] == ["boss"]
 
 
 async def test_resuming_an_answered_run_is_refused() -> None:

@@ -95,7 +95,7 @@ async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: 
     first = await digests.between(store.statistics, **DAY, owner=None, limit=10)
     second = await digests.between(store.statistics, **DAY, owner=None, limit=10)
     assert first.digests[0] is second.digests[0]
-    again = replace(run, rounds=(replace(run.rounds[0], planning=(attempt("planner"),)),))
+    again = replace(run, rounds=(replace(run.rounds[0], planning_attempts=(attempt("planner"),)),))
     await store.finish(again)
     third = await digests.between(store.statistics, **DAY, owner=None, limit=10)
     assert len(third.digests[0].calls) == 2

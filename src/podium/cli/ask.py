@@ -113,7 +113,7 @@ def _print_plan(planned: Round) -> None:
     echo(f"{pluralize(len(planned.workflow), 'step')}, {planned.workflow.shape}")
     for line in step_lines(planned):
         echo(line)
-    calls = planned.planning
+    calls = planned.planning_attempts
     if calls:
         used = f"{format_usage(total_usage(iter(calls)))}, {format_usd(total_cost(iter(calls)))}"
         echo(f"planned in {pluralize(len(calls), 'call')}, {used}")

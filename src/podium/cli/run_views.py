@@ -130,7 +130,7 @@ def run_lines(run: Run, *, prompts: bool = False, cut_off: bool = False) -> Iter
 
 def _round_lines(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
     yield from plan_lines(run, round_)
-    yield from _attempt_lines(round_.planning, prompts)
+    yield from _attempt_lines(round_.planning_attempts, prompts)
     if prompts and round_.plan_text:
         yield f"{INDENT}the conductor wrote:"
         yield from _indent(round_.plan_text, 2)

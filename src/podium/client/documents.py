@@ -94,7 +94,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
 
 
 def _round(round_: Round) -> dict[str, Any]:
-    workflow, totals = round_.workflow, add_totals(round_.planning)
+    workflow, totals = round_.workflow, add_totals(round_.planning_attempts)
     return {
         "index": round_.index,
         "accepted": round_.accepted,

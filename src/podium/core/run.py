@@ -232,16 +232,16 @@ class Round:
 
     `index` counts from 0; `steps` of the `workflow` ended or wait; `warnings` are of its parser.
     `accepted` means that the conductor accepted the answer before; with neither that nor a
-    workflow, planning was cut off. `planning` are the conductor's calls, `plan_text` what it wrote.
-    Steps of a round with a `role` may read every earlier round. `routed` is a learned router's
-    decision. `cancelled` are steps that began while the plan was written and that it does not
-    contain: their calls count, their replies are dropped.
+    workflow, planning was cut off. `planning_attempts` are the conductor's calls, `plan_text` what
+    it wrote. Steps of a round with a `role` may read every earlier round. `routed` is a learned
+    router's decision. `cancelled` are steps that began while the plan was written and that it does
+    not contain: their calls count, their replies are dropped.
     """
 
     index: int
     workflow: Workflow | None
     steps: tuple[StepRecord, ...] = ()
-    planning: tuple[Attempt, ...] = ()
+    planning_attempts: tuple[Attempt, ...] = ()
     plan_text: str = ""
     warnings: tuple[str, ...] = ()
     accepted: bool = False
@@ -428,7 +428,7 @@ class Run:
         for check in self.checks:
             yield from check.attempts
         for round_ in self.rounds:
-            yield from round_.planning
+            yield from round_.planning_attempts
             for step in (*round_.steps, *round_.cancelled):
                 yield from step.calls
 
@@ -512,7 +512,7 @@ class Run:
 
 def _planning_calls(run: Run) -> Iterator[Attempt]:
     for round_ in run.rounds:
-        yield from round_.planning
+        yield from round_.planning_attempts
         for step in round_.steps:
             for nested in step.nested:
                 yield from _planning_calls(nested)

@@ -93,7 +93,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
     return Round(
         len(context.rounds),
         workflow,
-        planning=tuple(calls.attempts),
+        planning_attempts=tuple(calls.attempts),
         plan_text=plan.text,
         warnings=warnings,
         accepted=workflow is None,
@@ -208,7 +208,7 @@ class RunLoop:
         calls.budget_parts = PLANNING_PARTS
         cancelled: tuple[StepRecord, ...] = ()
         if self._interrupted is not None:
-            calls.attempts.extend(self._interrupted.planning)
+            calls.attempts.extend(self._interrupted.planning_attempts)
             cancelled, self._interrupted = self._interrupted.cancelled, None
         early = EarlyExecution(context, run, len(self._rounds), self._conductor.worker, self._open)
         planning = PlanningContext(
@@ -235,7 +235,7 @@ class RunLoop:
                 cancelled += early.cancelled
                 attempts = tuple(calls.attempts)
                 self._rounds.append(
-                    Round(len(self._rounds), None, planning=attempts, cancelled=cancelled)
+                    Round(len(self._rounds), None, planning_attempts=attempts, cancelled=cancelled)
                 )
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
                 raise BudgetExhausted("depth", run.budget.depth) from error

@@ -346,7 +346,11 @@ class Runner:
         finally:
             if emit is not None:
                 emit(RunStarted(run))
-                emit(RoundPlanned(run.id, round_ or Round(0, None, planning=tuple(calls.attempts))))
+                emit(
+                    RoundPlanned(
+                        run.id, round_ or Round(0, None, planning_attempts=tuple(calls.attempts))
+                    )
+                )
 
     def _new_run(
         self,

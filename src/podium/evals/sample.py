@@ -259,7 +259,9 @@ def _error_of(run: Run) -> str | None:
     """Return what failed, also an unreachable conductor whose question was answered anyway."""
     if run.status != "answered" or any(step.status != "done" for step in run.steps):
         return run.error
-    planned = (round_.planning[-1].error for round_ in run.rounds if round_.planning)
+    planned = (
+        round_.planning_attempts[-1].error for round_ in run.rounds if round_.planning_attempts
+    )
     return next((error for error in planned if error is not None), None)
 
 

@@ -155,7 +155,7 @@ def _attempts(run: Run) -> Iterator[tuple[Attempt, bool]]:
     steps = (*run.steps, *run.cancelled_steps)
     checks = [*run.checks, *(check for step in steps for check in step.checks)]
     yield from ((attempt, False) for check in checks for attempt in check.attempts)
-    yield from ((attempt, True) for round_ in run.rounds for attempt in round_.planning)
+    yield from ((attempt, True) for round_ in run.rounds for attempt in round_.planning_attempts)
     yield from ((attempt, False) for step in steps for attempt in step.attempts)
 
 

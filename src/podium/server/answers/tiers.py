@@ -404,7 +404,7 @@ def done_before(run: Run, rerun: Rerun) -> tuple[Round, ...]:
                 if step.status == "done"
                 and (rerun.round is None or round_.index < last or step.index < rerun.step)
             ),
-            planning=(),
+            planning_attempts=(),
             cancelled=(),
         )
         for round_ in run.rounds[: last + 1]

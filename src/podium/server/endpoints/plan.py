@@ -58,8 +58,8 @@ class PlanRequestHandler(RequestHandler):
 
         def record_cost(event: Event) -> None:
             if isinstance(event, RoundPlanned):
-                cost.usage = cost.orchestration = total_usage(iter(event.round.planning))
-                cost.cost_usd = total_cost(iter(event.round.planning))
+                cost.usage = cost.orchestration = total_usage(iter(event.round.planning_attempts))
+                cost.cost_usd = total_cost(iter(event.round.planning_attempts))
 
         options["emit"] = record_cost
         round_ = await service.podium.plan(conversation.question, **options)
@@ -107,7 +107,7 @@ def _preview(
         "warnings": list(round_.warnings),
         "routed": routed_document(round_),
         "planning": {
-            "calls": len(round_.planning),
+            "calls": len(round_.planning_attempts),
             "input_tokens": cost.usage.input_tokens,
             "output_tokens": cost.usage.output_tokens,
             "cost_usd": cost.cost_usd,

@@ -71,7 +71,7 @@ def _plan(round_: Round) -> dict[str, Any]:
     return {
         "workflow": None if workflow is None else workflow_document(workflow),
         "plan_text": round_.plan_text,
-        "planning": [_attempt(attempt) for attempt in round_.planning],
+        "planning_attempts": [_attempt(attempt) for attempt in round_.planning_attempts],
     }
 
 

@@ -200,7 +200,7 @@ class TraceRecorder:
             return
         for round_ in run.rounds[running.rounds_before :]:
             early = (attempt for step in round_.cancelled for attempt in step.attempts)
-            for attempt in (*round_.planning, *early):
+            for attempt in (*round_.planning_attempts, *early):
                 self._call(attempt, running, running.span)
         for step in running.steps.values():
             step.end()

@@ -73,7 +73,7 @@ export function callsIn(attempts) {
  * @param {number} index
  */
 export function beginningOf(rounds, index) {
-  const planned = rounds[index].planning.map((call) => call.finished_ms);
+  const planned = rounds[index].planning_attempts.map((call) => call.finished_ms);
   const before = (rounds[index - 1]?.steps ?? []).map((step) => step.finished_ms ?? 0);
   const starts = rounds[index].steps.map((step) => step.started_ms ?? Infinity);
   return Math.min(Math.max(0, ...planned, ...before), ...starts);

@@ -90,10 +90,10 @@ function outcome(round) {
  */
 export function planning(round, onRecord) {
   const { plan_text: text, warnings, routed } = round;
-  const calls = round.planning.length;
+  const calls = round.planning_attempts.length;
   const cancelled = onRecord?.cancelled ?? [];
   if (!text && !warnings.length && !calls && !routed && !cancelled.length) return null;
-  const failed = round.planning.filter((call) => call.error);
+  const failed = round.planning_attempts.filter((call) => call.error);
   return h(
     'details',
     { class: 'planning' },

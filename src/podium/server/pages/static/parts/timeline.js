@@ -73,7 +73,7 @@ function rowsOf(rounds, onSelect) {
   const rows = rounds.flatMap((round) => {
     const beginning = beginningOf(rounds, round.index);
     return [
-      ...(round.planning.length ? [planningRow(round, withRound)] : []),
+      ...(round.planning_attempts.length ? [planningRow(round, withRound)] : []),
       ...round.steps.map((step) => stepRow(step, beginning, withRound)),
     ];
   });
@@ -126,7 +126,7 @@ function planningRow(round, withRound) {
     'li',
     { class: 'timeline-row planning' },
     h('span', { class: 'timeline-label' }, h('em', {}, `Planning${which}`)),
-    track(callsIn(round.planning)),
+    track(callsIn(round.planning_attempts)),
   );
 }
 

@@ -15,7 +15,7 @@
  *   started_ms: number | null, finished_ms: number | null, nested: string[]}} StepTrace
  *
  * @typedef {{index: number, accepted: boolean, steps: StepTrace[], warnings: string[],
- *   planning: Attempt[], plan_text: string, shape: string | null, role: string | null,
+ *   planning_attempts: Attempt[], plan_text: string, shape: string | null, role: string | null,
  *   routed: {explanation: string} | null}} RoundTrace
  * `role` is what a turn was there for, and `routed` what a learned router decided, where one was
  * asked.
@@ -46,7 +46,7 @@ export function fromRecord(document) {
   for (const round of document.rounds) {
     const planned = plannedRound(round.index, round);
     planned.shape = round.shape;
-    planned.planning = round.planning ?? [];
+    planned.planning_attempts = round.planning_attempts ?? [];
     planned.plan_text = round.plan_text ?? '';
     trace.rounds.push(planned);
   }
@@ -108,7 +108,7 @@ export function take(trace, name, data) {
 export function lastKnown(rounds) {
   let last = 0;
   for (const round of rounds) {
-    for (const call of round.planning) last = Math.max(last, call.finished_ms);
+    for (const call of round.planning_attempts) last = Math.max(last, call.finished_ms);
     for (const step of round.steps) last = Math.max(last, step.finished_ms ?? 0);
   }
   return last;
@@ -135,7 +135,7 @@ function plannedRound(index, planned) {
     accepted: planned.accepted,
     warnings: planned.warnings ?? [],
     routed: planned.routed ?? null,
-    planning: [],
+    planning_attempts: [],
     plan_text: '',
     shape: null,
     role: planned.role ?? null,
