@@ -191,10 +191,11 @@ def run_remote_check(context: ChildContext, codes: list[CodeType]) -> None:
         remote_check.run(check, asking, learning, writing)
     for descriptor in (hearing, asking, learning, answering, writing):
         os.close(descriptor)
-    ended = run.watch(child, reading)
+    ended = run.watch(child, reading, examined)
     verdict = ended.output.decode("utf-8", "replace")
     if ended.problem is None and verdict != program.PASSED:
-        ended = ChildResult(b"", run.problem_of(examined) or verdict or "the check gave no verdict")
+        exited = run.problem_of(examined) if remote_check.EXITED in verdict else None
+        ended = ChildResult(b"", exited or verdict or "the check gave no verdict")
     send_result(ChildResult(b"", ended.problem))
 
 

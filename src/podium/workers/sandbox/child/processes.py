@@ -78,6 +78,8 @@ def _is_below(process: int, root: int, parents: dict[int, int]) -> bool:
 LOOK_EVERY_SECONDS: Final = 0.02
 ABOUT_TO_END_SECONDS: Final = 0.001
 """A process whose output has ended usually exits right after."""
+EXIT_SECONDS: Final = 0.2
+"""The longest wait for a process that ends with another; it is killed then."""
 COUNT_EVERY_SECONDS: Final = 0.1
 MAX_TRIES_TO_KILL: Final = 1000
 CALLER_GONE: Final = "the caller is gone"
@@ -137,8 +139,11 @@ class IsolatedRun:
         os.close(failing)
         return 0
 
-    def watch(self, child: int, reading: int) -> ChildResult:
-        """Wait for a process to exit or to exceed a limit, then kill whatever is left."""
+    def watch(self, child: int, reading: int, other: int | None = None) -> ChildResult:
+        """Wait for a process to exit or to exceed a limit, then kill whatever is left.
+
+        `other` is a process that is about to exit then, and whose status is asked for.
+        """
         deadline = time.monotonic() + self._limits["wall_seconds"]
         next_count = time.monotonic() + COUNT_EVERY_SECONDS
         output = bytearray()
@@ -163,6 +168,10 @@ class IsolatedRun:
             if len(output) > self._limits["output_bytes"]:
                 problem = "exceeded the output limit"
         problem = problem or self._disk_problem()  # written since the last count
+        deadline = time.monotonic() + EXIT_SECONDS
+        while other is not None and other not in self._statuses and time.monotonic() < deadline:
+            time.sleep(0.0005)
+            self._reap()
         self._end_everything()
         return ChildResult(bytes(output), problem or self.problem_of(child))
 

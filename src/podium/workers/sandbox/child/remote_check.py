@@ -58,6 +58,8 @@ _BY_TEXT: Final[Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], A
     "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
 }
 
+EXITED: Final = "the program exited before the check finished"
+
 
 def encode(value: Any, hold: Callable[[Any], Any]) -> Any:
     """Convert a value to JSON; `hold` takes what has no such form."""
@@ -261,7 +263,7 @@ class RemoteProgram:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise EOFError("the program exited before the check finished")
+            raise EOFError(EXITED)
         try:
             answer = json.loads(line)
             value = decode(answer.get("value"), self._held)
