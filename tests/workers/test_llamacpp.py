@@ -517,8 +517,8 @@ async def served(
 ) -> AsyncIterator[dict[str, LlamaCppWorker]]:
     """Workers over one process: without an adapter, with one or the other, with one at nothing."""
     paths = {"first": tmp_path / "first.gguf", "second": tmp_path / "second.gguf"}
-    write_adapter(paths["first"], "blk.0.ffn_down.weight", 1536, 576, 0.2)
-    write_adapter(paths["second"], "blk.1.ffn_down.weight", 1536, 576, 0.7)
+    write_adapter(paths["first"], "blk.2.ffn_down.weight", 1536, 576, 1.0)
+    write_adapter(paths["second"], "blk.1.ffn_down.weight", 1536, 576, 0.6)
     loading = {"threads": 1, "slots": 1, "context": 2048, "template": "chatml"}
     common = loading | {"temperature": 0, "max_tokens": 6}
     workers = {
