@@ -1,20 +1,19 @@
-"""`podium lab`: études, evolved coordinators and tables."""
+"""`podium lab`: evolved coordinators and tables."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from podium._util.lab import ETUDES, lab_extra
 from podium.cli import eval_options, options
 from podium.cli.app import NounGroup
-from podium.cli.eval import SuiteOptions, evaluate, split_names
 from podium.cli.eval_session import EvalSession
-from podium.cli.options import with_option_groups
+from podium.cli.options import Omit, with_option_groups
 from podium.cli.output import echo
 from podium.cli.train import Base, RecipeFile, TrainingOptions
 from podium.core.errors import ConfigError
@@ -28,55 +27,12 @@ app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 @app.callback()
 def lab() -> None:
-    """Run experiments: études, evolved coordinators and their tables."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtudeOptions:
-    """The variant of the études; the keys of a suite file's table `etudes`."""
-
-    shapes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
-    ] = None
-    pool_order: Annotated[
-        Literal["drawn", "shuffled"] | None,
-        typer.Option(
-            metavar="drawn|shuffled", help="The order of each étude's pool: as drawn, or shuffled."
-        ),
-    ] = None
-    drop_one: Annotated[
-        bool, typer.Option("--drop-one", help="Remove a worker that the étude does not need.")
-    ] = False
-    flaky: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", min=0, max=1, help="The share of requests that specialists decline."
-        ),
-    ] = None
+    """Run experiments: evolved coordinators and tables."""
 
 
 @app.command()
 @with_option_groups
-def etudes(
-    pool: options.WithoutExclude,
-    given: SuiteOptions,
-    variant: EtudeOptions,
-    json: options.Json = False,
-    retry_errors: eval_options.RetryErrors = False,
-) -> None:
-    """Evaluate strategies on a variant of the études.
-
-    The études are unseen, with pools described in words that no training has seen. Their workers
-    come from --pool, are perfect with --oracle, else are the études' pool's.
-    """
-    values = {**asdict(variant), "shapes": split_names(variant.shapes)}
-    evaluate(ETUDES, pool, given, values, json=json, retry_errors=retry_errors)
-
-
-@app.command()
-@with_option_groups
-def evolve(recipe: RecipeFile, training: TrainingOptions) -> None:
+def evolve(recipe: RecipeFile, training: Annotated[TrainingOptions, Omit(("resume",))]) -> None:
     """Evolve a coordinator, which picks a worker and a role for every turn."""
     training.run("evolve", recipe)
 

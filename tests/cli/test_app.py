@@ -140,7 +140,6 @@ def test_help_shows_six_options_of_an_evaluation_and_help_all_shows_every_one(
         *("--help-all", "--help"),
     ]
     assert len(options(full.out)) > 20
-    assert not {"--shapes", "--flaky"} & set(options(full.out)), "those are of podium lab"
 
 
 def test_the_list_of_a_nouns_commands_is_not_cut_off(podium: Podium) -> None:

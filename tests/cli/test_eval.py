@@ -32,20 +32,6 @@ def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> No
     assert "an optimistic choice" in ended.out
 
 
-def test_the_variant_of_the_test_set_is_reported_with_the_result(podium: Podium) -> None:
-    ended = podium(
-        *("lab", "etudes", "--oracle", "--strategy", "ideal", "--limit", "4", "--json"),
-        *("--shapes", "chain-5", "--pool-order", "shuffled", "--drop-one", "--flaky", "0.1"),
-    )
-    assert ended.json["variant"] == {
-        "shapes": ["chain-5"],
-        "pool_order": "shuffled",
-        "drop_one": True,
-        "flaky": 0.1,
-    }
-    assert list(ended.json["rows"][0]["by_kind"]) == ["chain-5"]
-
-
 def test_two_evaluations_are_compared_task_by_task(
     podium: Podium, make_pool: MakePool, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ class Trainer:
     trained: list[Recipe] = field(default_factory=list)
     resumed: list[bool] = field(default_factory=list)
 
-    def train(self, recipe: Recipe, *, resume: bool) -> None:
+    def train(self, recipe: Recipe, *, resume: bool = False) -> None:
         assert (recipe.output / preflight.RECIPE_FILE).exists()
         self.trained.append(recipe)
         self.resumed.append(resume)

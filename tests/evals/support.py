@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from podium.conductors.builtin import RulesConductor
 from podium.core.conductor import Conductor, Plan, PlanningContext
@@ -13,7 +14,7 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.evals.sample import Case, EtudeVariant, EvalContext
+from podium.evals.sample import Case, EvalContext
 from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.values import UNSURE
@@ -25,11 +26,9 @@ def pool_of(workers: Sequence[Worker]) -> Pool:
     return Pool(tuple(worker.profile for worker in workers))
 
 
-def oracle_cases(
-    n: int = 12, seed: int = 7, variant: EtudeVariant | None = None
-) -> tuple[Case, ...]:
+def oracle_cases(n: int = 12, seed: int = 7, **variant: Any) -> tuple[Case, ...]:
     """Études over perfect workers."""
-    return make_etude_cases(n, seed, pool_of(oracle_workers()), variant)
+    return make_etude_cases(n, seed, pool_of(oracle_workers()), **variant)
 
 
 def setup_of(workers: Sequence[Worker], conductor: Conductor | None = None) -> EvalSetup:

@@ -4,10 +4,9 @@ import pytest
 
 from evals.support import oracle_cases, pool_of
 from podium.core.errors import UsageError
-from podium.evals.report import parse_shapes
-from podium.evals.sample import EtudeVariant, make_cases
+from podium.evals.sample import make_cases
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape
+from podium_lab.etudes import ROLES, EtudeShape
 from podium_lab.etudes.workers import descriptions, oracle_workers
 from podium_lab.evals.tables import make_etude_cases
 
@@ -32,7 +31,7 @@ def test_pools_are_described_in_words_of_the_test_split_and_hide_names_and_quest
 
 
 def test_a_shuffled_pool_has_the_same_workers_in_the_same_words() -> None:
-    drawn, shuffled = oracle_cases(), oracle_cases(variant=EtudeVariant(shuffled=True))
+    drawn, shuffled = oracle_cases(), oracle_cases(shuffled=True)
     assert [case.task.id for case in drawn] == [case.task.id for case in shuffled]
     for one, other in zip(drawn, shuffled, strict=True):
         assert set(one.pool) == set(other.pool)
@@ -40,9 +39,7 @@ def test_a_shuffled_pool_has_the_same_workers_in_the_same_words() -> None:
 
 
 def test_a_pool_less_one_lacks_a_worker_that_the_etude_does_not_need() -> None:
-    for one, other in zip(
-        oracle_cases(), oracle_cases(variant=EtudeVariant(drop_one=True)), strict=True
-    ):
+    for one, other in zip(oracle_cases(), oracle_cases(drop_one=True), strict=True):
         (missing,) = set(one.pool.names) - set(other.pool.names)
         assert other.ideal is not None
         assert missing not in {step.worker for step in other.ideal.steps}
@@ -50,22 +47,9 @@ def test_a_pool_less_one_lacks_a_worker_that_the_etude_does_not_need() -> None:
 
 
 def test_only_the_shapes_that_are_asked_for_are_drawn() -> None:
-    cases = oracle_cases(variant=EtudeVariant(shapes=parse_shapes(["one", "chain-5"])))
+    cases = oracle_cases(shapes={EtudeShape.ONE: 1.0, EtudeShape.CHAIN_5: 1.0})
     assert {case.task.kind for case in cases} == {"one", "chain-5"}
     assert {case.skills for case in cases} == {1, 5}
-
-
-def test_a_shape_is_as_frequent_as_usual_and_one_for_tests_alone_as_the_most_frequent() -> None:
-    (longest,) = TEST_ONLY
-    assert parse_shapes([longest.value, "chain-4"]) == {
-        longest: max(USUAL.values()),
-        EtudeShape.CHAIN_4: USUAL[EtudeShape.CHAIN_4],
-    }
-
-
-def test_a_shape_that_there_is_not_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"'chain6'; did you mean 'chain-"):
-        parse_shapes(["chain6"])
 
 
 def test_a_pool_without_a_specialist_is_refused_by_the_role_that_is_missing() -> None:

@@ -175,16 +175,16 @@ async def test_strategies_with_colliding_file_names_are_kept_apart(tmp_path: Pat
 
 def test_a_pool_that_is_called_otherwise_is_no_other_evaluation(tmp_path: Path) -> None:
     with EvalLogWriter(tmp_path / "out") as files:
-        files.resume(MANIFEST, names={"pool": "pool.toml"})
+        files.resume(MANIFEST, labels={"pool": "pool.toml"})
         begun = json.loads((tmp_path / "out" / "evaluation.json").read_text("utf-8"))
-        files.resume(MANIFEST, names={"pool": "renamed.toml"})
+        files.resume(MANIFEST, labels={"pool": "renamed.toml"})
     assert begun["pool"] == "pool.toml"
 
 
 def test_an_evaluation_from_before_pools_were_written_down_continues(tmp_path: Path) -> None:
     with EvalLogWriter(tmp_path / "out") as files:
         write_json(tmp_path / "out" / "evaluation.json", {"version": 1, **MANIFEST})
-        files.resume(MANIFEST, names={"pool": "pool.toml"})
+        files.resume(MANIFEST, labels={"pool": "pool.toml"})
     begun = json.loads((tmp_path / "out" / "evaluation.json").read_text("utf-8"))
     assert begun == {"version": 1, **MANIFEST}
 

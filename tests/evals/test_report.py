@@ -14,7 +14,7 @@ from podium.core.request import Price
 from podium.evals.log import EvalLogWriter, write_json
 from podium.evals.report import EvalReport, EvalSpec, run_eval
 from podium.evals.results import notes, rows_table
-from podium.evals.sample import CountedWorker, EtudeVariant
+from podium.evals.sample import CountedWorker
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
 
@@ -25,12 +25,6 @@ async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None
     document = json.loads(json.dumps(report.document()))
     assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 3)
     assert [row["strategy"] for row in document["rows"]] == ["random", "best-single", "ideal"]
-    assert document["variant"] == {
-        "shapes": None,
-        "pool_order": "drawn",
-        "drop_one": False,
-        "flaky": 0.0,
-    }
     _, best, ideal = document["rows"]
     assert ideal["accuracy"] == 1.0
     assert ideal["against_best_single"]["value"] == pytest.approx(1.0 - best["accuracy"])
@@ -52,12 +46,6 @@ async def test_the_same_seed_gives_the_same_report_whatever_the_concurrency() ->
     assert documents[0] == documents[1]
 
 
-async def test_a_flaky_pool_lowers_the_ceiling() -> None:
-    wanted = EvalSpec(strategies=("ideal",), limit=20, variant=EtudeVariant(flaky=0.5))
-    (row,) = (await run_eval(setup_of(oracle_workers()), wanted)).rows
-    assert row.accuracy.value < 0.8
-
-
 async def test_a_file_of_ones_own_is_a_suite_over_the_pool_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     tasks = [
@@ -71,11 +59,6 @@ async def test_a_file_of_ones_own_is_a_suite_over_the_pool_as_it_is(tmp_path: Pa
     best, _ = report.rows
     assert best.note.startswith("single:four")
     assert best.accuracy.value == 0.5
-
-
-async def test_what_changes_the_etudes_is_refused_for_other_suites() -> None:
-    with pytest.raises(UsageError, match="are only for the suite 'etudes', not for 'mmlu'"):
-        EvalSpec(suite="mmlu", variant=EtudeVariant(drop_one=True))
 
 
 async def test_a_suite_that_there_is_not_is_refused() -> None:

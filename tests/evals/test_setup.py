@@ -20,6 +20,7 @@ from podium.workers.cached import ReplyCache
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import OracleWorker, oracle_workers
+from podium_lab.evals.tables import with_flaky_specialists
 
 PLAN = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
 
@@ -162,7 +163,7 @@ def test_workers_that_differ_only_in_their_options_are_distinguished() -> None:
 
 
 async def test_only_specialists_are_made_flaky_and_each_in_its_share() -> None:
-    flaky = setup_of(oracle_workers()).with_flaky_workers(0.3, seed=1)
+    flaky = with_flaky_specialists(setup_of(oracle_workers()), 0.3, seed=1)
     cases = [case for case in oracle_cases(300) if case.skills == 1]
     declined = 0
     for case in cases:

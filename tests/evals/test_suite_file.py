@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.evals.report import SuiteFile, VariantTable, override, suite_file_for
+from podium.evals.report import SuiteFile, override, suite_file_for
 
 
 def written(path: Path, text: str) -> Path:
@@ -18,9 +18,8 @@ def test_paths_are_as_seen_from_the_file(tmp_path: Path) -> None:
     read = suite_file_for(str(file))
     assert read.suite == str(tmp_path / "tasks.jsonl")
     assert read.pool == str(tmp_path / "../pool.toml")
-    named = written(tmp_path / "named.toml", 'suite = "gsm8k:train"\n[etudes]\nflaky = 0.5\n')
+    named = written(tmp_path / "named.toml", 'suite = "gsm8k:train"\n')
     assert suite_file_for(str(named)).suite == "gsm8k:train"
-    assert suite_file_for(str(named)).etudes.flaky == 0.5
 
 
 def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) -> None:
@@ -57,7 +56,6 @@ def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> N
         oracle=True,
         strategies=("moa",),
     )
-    assert override(VariantTable(flaky=0.5), flaky=0.0).flaky == 0.0
     assert override(file, limit=None, judge="", oracle=False) == file
 
 
@@ -69,7 +67,6 @@ def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> N
         ('suite = "etudes"\nlimit = "3"', "limit: expected a whole number, got the text '3'"),
         ('suite = "etudes"\nlimit = 0', "limit: expected more than 0, got 0"),
         ('suite = "etudes"\nstrategies = []', "strategies: expected"),
-        ('suite = "etudes"\n[etudes]\nflaky = 2', "etudes.flaky: expected 1 or less, got 2"),
         ("suite = ", "not valid TOML"),
     ],
 )

@@ -34,10 +34,10 @@ from podium.evals.results import (
     markdown,
     round_figure,
 )
-from podium.evals.sample import Case, EtudeVariant, check_roles
+from podium.evals.sample import Case, check_roles
 from podium.evals.setup import EvalSetup
 from podium.train.training_log import METRICS, SUMMARY
-from podium_lab.etudes import ROLES, USUAL
+from podium_lab.etudes import FAMILIES, ROLES, USUAL, EtudeShape, FlakyWorker
 from podium_lab.etudes.etude import held_out
 from podium_lab.etudes.plan_examples import FLAKY
 from podium_lab.etudes.tasks import LONGER, etude_task
@@ -45,24 +45,41 @@ from podium_lab.etudes.workers import pool_profiles
 
 
 def make_etude_cases(
-    n: int, seed: int, pool: Pool, variant: EtudeVariant | None = None
+    n: int,
+    seed: int,
+    pool: Pool,
+    *,
+    shapes: Mapping[EtudeShape, float] = USUAL,
+    shuffled: bool = False,
+    drop_one: bool = False,
 ) -> tuple[Case, ...]:
     """Return unseen études with pools of that pool's workers, which are named by their roles.
 
-    The same seed gives the same études and pools; a variant changes only what it says.
+    The same seed gives the same études and pools. `shuffled` orders each pool anew; `drop_one`
+    removes a worker that the étude does not need.
     """
     check_roles(pool)
-    variant, cases = variant or EtudeVariant(), []
-    for etude in held_out(n, seed, variant.shapes or USUAL):
+    cases = []
+    for etude in held_out(n, seed, shapes):
         drawn = _describe(pool, Random(f"{seed}/{etude.id}/pool"))  # noqa: S311 - repeatable
         rng = Random(f"{seed}/{etude.id}/variant")  # noqa: S311
-        if variant.drop_one:
+        if drop_one:
             spare = [name for name in drawn.names if name not in etude.families]
             drawn = drawn.without([rng.choice(spare)]) if spare else drawn
-        if variant.shuffled:
+        if shuffled:
             drawn = replace(drawn, workers=tuple(rng.sample(drawn.workers, len(drawn))))
         cases.append(Case(etude_task(etude), drawn, etude.own_plan))
     return tuple(cases)
+
+
+def with_flaky_specialists(setup: EvalSetup, share: float, seed: int) -> EvalSetup:
+    """Return a setup whose specialists decline that share of requests."""
+    families = {family.value for family in FAMILIES}
+    workers = {
+        name: FlakyWorker(worker, share, seed) if name in families else worker
+        for name, worker in setup.workers.items()
+    }
+    return replace(setup, workers=workers)
 
 
 def _describe(pool: Pool, rng: Random) -> Pool:
@@ -304,12 +321,10 @@ async def measure_etudes(
     specialists of the flaky pool decline."""
     flaky = FLAKY if flaky is None else flaky
 
-    def evaluation(
-        name: str, who: EvalSetup, count: int, variant: EtudeVariant | None
-    ) -> Evaluation:
+    def evaluation(name: str, who: EvalSetup, count: int = n, **variant: Any) -> Evaluation:
         return Evaluation(
             who,
-            make_etude_cases(count, seed, who.pool, variant),
+            make_etude_cases(count, seed, who.pool, **variant),
             seed=seed,
             concurrency=concurrency,
             on_progress=lambda strategy, done, total: on_progress(f"{name}{strategy}", done, total),
@@ -317,11 +332,11 @@ async def measure_etudes(
             and (lambda strategy, sample, run: on_sample(f"{name}{strategy}", sample, run)),
         )
 
-    main = evaluation("", setup, n, None)
-    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), EtudeVariant(shapes=LONGER))
-    shuffled = evaluation("shuffled-", setup, n, EtudeVariant(shuffled=True))
-    subset = evaluation("subset-", setup, n, EtudeVariant(drop_one=True))
-    unreliable = setup.with_flaky_workers(flaky, seed)
+    main = evaluation("", setup)
+    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), shapes=LONGER)
+    shuffled = evaluation("shuffled-", setup, shuffled=True)
+    subset = evaluation("subset-", setup, drop_one=True)
+    unreliable = with_flaky_specialists(setup, flaky, seed)
     return EtudesTable(
         rows={name: await main.row(name) for name in MAIN},
         two_rounds=await main.row("recursion"),
@@ -329,7 +344,7 @@ async def measure_etudes(
         subset=await subset.row(CONDUCTOR),
         longer=await longer.row(CONDUCTOR),
         longer_ceiling=await longer.row(CEILING),
-        flaky=await evaluation("flaky-", unreliable, n, None).row("recursion"),
+        flaky=await evaluation("flaky-", unreliable).row("recursion"),
         flaky_share=flaky,
         training=training,
     )

@@ -52,16 +52,16 @@ DAMAGED: Final = (OSError, ValueError, EOFError, SyntaxError, TokenError, Memory
 """Errors of numpy on a damaged file: its header is a Python literal with a size."""
 
 
-def read_floats(path: Path, advice: str) -> NDArray[np.floating[Any]]:
-    """Read floating-point numbers without pickles; `ConfigError` ends with the advice."""
+def read_floats(path: Path) -> NDArray[np.floating[Any]]:
+    """Read floating-point numbers without pickles; `ConfigError` says what is wrong."""
     try:
         with path.open("rb") as file:
             found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     except DAMAGED as error:
-        raise ConfigError(f"{path}: cannot be read: {error}; {advice}") from error
+        raise ConfigError(f"{path}: cannot be read: {error}; train it again") from error
     if found.dtype.kind != "f":
         raise ConfigError(
-            f"{path}: expected floating-point numbers, and these are {found.dtype}; {advice}"
+            f"{path}: expected floating-point numbers, and these are {found.dtype}; train it again"
         )
     return found
 
@@ -148,7 +148,7 @@ class Coordinator:
     def load(cls, directory: Path) -> Coordinator:
         """Load a coordinator; `ConfigError` says what is wrong with it."""
         described, path = read_description(directory), directory / PARAMETERS
-        parameters = read_floats(path, "train it again")
+        parameters = read_floats(path)
         try:
             return cls(described, np.asarray(parameters, np.float32))
         except ConfigError as error:

@@ -6,7 +6,7 @@
     search.found
 
 A search is repeatable: the same seed and the same rewards give the same candidates on every
-machine. A checkpoint keeps the rewards, and a resumed search takes them again.
+machine.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +22,6 @@ from numpy.typing import NDArray
 from podium.conductors.evolved_turns import CoordinatorDescription
 from podium.core.errors import ConfigError, install_command
 from podium.train.schema import Method
-from podium.train.training_log import RESTART_HINT
-from podium_lab.evolution.coordinator import read_floats
-
-FILE: Final = "directions.npy"
-"""Where directions are kept, in the directory of a checkpoint."""
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -98,25 +92,6 @@ class SearchSpace:
         scales = sum(self.described.ranks)
         head = chosen[scales:].reshape(self.described.rows, -1) @ self.directions
         return np.concatenate([chosen[:scales], head.ravel()])
-
-    def save(self, directory: Path) -> None:
-        if self.directions is not None:
-            np.save(directory / FILE, self.directions, allow_pickle=False)
-
-
-def read_space(described: CoordinatorDescription, count: int, directory: Path) -> SearchSpace:
-    """Read the kept directions."""
-    path = directory / FILE
-    found = read_floats(path, RESTART_HINT)
-    expected = (count, described.width)
-    if found.shape != expected:
-        raise ConfigError(
-            f"{path}: expected an array of the shape {expected}, as evolve.directions = {count} "
-            f"over {described.base} has it, and this one's is {found.shape}; {RESTART_HINT}"
-        )
-    if not np.isfinite(found).all():
-        raise ConfigError(f"{path}: some numbers are infinite or none at all; {RESTART_HINT}")
-    return SearchSpace(described, found.astype(np.float64))
 
 
 def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int) -> Matrix:

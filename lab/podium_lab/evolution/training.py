@@ -2,43 +2,28 @@
 
 A step asks the search for candidates, has each of them lead the workers through the step's
 questions (`trials`), and tells the search which share of the answers was right. There is no
-gradient, so nothing needs to know how an answer came about.
-
-Every step leaves a checkpoint: the coordinator so far, and the rewards of each candidate of every
-step, which bring the search back to where it was. A training that was killed continues from there
-and comes to the same end.
+gradient, so nothing needs to know how an answer came about. It takes minutes, and an interrupted
+training starts again from the beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 from collections.abc import Sequence
-from dataclasses import fields
 from statistics import fmean
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium._util.files import read_json, replace_directory, write_atomically
 from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
 from podium.conductors.routing.arrays import normalize_seed
-from podium.core.errors import ConfigError, Unavailable
+from podium.core.errors import Unavailable
 from podium.core.task import Task
 from podium.train.exercises import exercises, held_out_exercises
 from podium.train.recipe import Recipe
 from podium.train.schema import EvolveTable
-from podium.train.training_log import (
-    CHECKPOINTS,
-    RESTART_HINT,
-    STATE_FILE,
-    Checkpoint,
-    TrainingLog,
-    explain_out_of_space,
-    last_checkpoint,
-)
+from podium.train.training_log import TrainingLog, explain_out_of_space
 from podium.train.worker_set import WorkerSet, connect_workers
 from podium.workers import Http
 from podium_lab.evolution.coordinator import Coordinator
@@ -47,7 +32,6 @@ from podium_lab.evolution.search import (
     SearchSpace,
     default_population,
     principal_directions,
-    read_space,
     start_search,
 )
 from podium_lab.evolution.trials import (
@@ -59,24 +43,22 @@ from podium_lab.evolution.trials import (
 )
 
 COORDINATOR: Final = "coordinator"
-"""The directory in which the coordinator lies: below the output, and in every checkpoint."""
+"""The directory of the coordinator, below the output."""
 
-
-LOOKED_AT: Final = 256
+DIRECTION_QUESTIONS: Final = 256
 """The questions by whose hidden states directions are found."""
 
 
-def train(recipe: Recipe, *, resume: bool = False) -> None:
-    """Evolve the recipe's coordinator, from the beginning or from its last checkpoint."""
-    begun = last_checkpoint(recipe.output) if resume else None
+def train(recipe: Recipe) -> None:
+    """Evolve the recipe's coordinator."""
     with (
         explain_out_of_space(recipe.output, memory_keys="evolve.questions or evolve.population"),
-        TrainingLog(recipe, after=begun.step if begun else 0) as training_log,
+        TrainingLog(recipe) as training_log,
     ):
-        asyncio.run(_train(recipe, training_log, begun))
+        asyncio.run(_train(recipe, training_log))
 
 
-async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | None) -> None:
+async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
     """Evolve, with everything on one event loop, where the workers live."""
     workers = connect_workers(recipe, Http())
     try:
@@ -87,20 +69,16 @@ async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | 
             described = await _describe(recipe, evolve, workers, reader)
             tasks = [exercise.task for exercise in exercises(recipe, workers.pool)]
             runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
-            space = await _space(evolve, described, runner, reader, tasks, begun)
+            space = await _space(evolve, described, runner, reader, tasks)
             evolution = _Evolution(recipe, evolve, runner, reader, space, training_log)
             if recipe.run.eval_every:
                 held_out = held_out_exercises(recipe, workers.pool)
                 evolution.held_out = [exercise.task for exercise in held_out]
-            if begun is not None:
-                evolution.resume(begun)
-            if await evolution.run(tasks):
-                evolution.coordinator.save(recipe.output / COORDINATOR)
-                cache = workers.cache
-                hits = {"cache_hits": cache.hits, "cache_misses": cache.misses} if cache else {}
-                training_log.finish({"parameters": space.size, **hits})
-            else:
-                training_log.log_stop(evolution.step)
+            await evolution.run(tasks)
+            evolution.coordinator.save(recipe.output / COORDINATOR)
+            cache = workers.cache
+            hits = {"cache_hits": cache.hits, "cache_misses": cache.misses} if cache else {}
+            training_log.finish({"parameters": space.size, **hits})
         finally:
             await reader.close()
     finally:
@@ -132,17 +110,14 @@ async def _space(
     runner: TrialRunner,
     reader: HiddenStateReader,
     tasks: Sequence[Task],
-    begun: Checkpoint | None,
 ) -> SearchSpace:
     """Return what is searched. Directions are those of the hidden states that a coordinator without
-    preferences meets; a training that is resumed has kept them."""
+    preferences meets."""
     if evolve.directions is None:
         return SearchSpace(described)
-    if begun is not None:
-        return read_space(described, evolve.directions, begun.path)
     readings = CachedReader(reader)
     await runner.run_trials(
-        [(Coordinator.blank(described), readings)], tasks[:LOOKED_AT], seed=(0,)
+        [(Coordinator.blank(described), readings)], tasks[:DIRECTION_QUESTIONS], seed=(0,)
     )
     return SearchSpace(described, principal_directions(await readings.states(), evolve.directions))
 
@@ -175,12 +150,7 @@ class _Evolution:
             population=self._population,
             seed=self._seed,
         )
-        self._rewards: list[list[float]] = []
         self.held_out: Sequence[Task] = ()
-
-    @property
-    def step(self) -> int:
-        return len(self._rewards)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -189,49 +159,24 @@ class _Evolution:
     def _make_coordinator(self, chosen: NDArray[np.float64]) -> Coordinator:
         return self._blank.with_parameters(self._space.parameters(chosen))
 
-    def resume(self, begun: Checkpoint) -> None:
-        """Restore the search by replaying the checkpoint's rewards."""
-        was = Coordinator.load(begun.path / COORDINATOR)
-        before, now = was.described, self._blank.described
-        names = [item.name for item in fields(before)]
-        if changed := [name for name in names if getattr(before, name) != getattr(now, name)]:
-            raise ConfigError(
-                f"{begun.path}: its coordinator has other {' and '.join(changed)} than the recipe "
-                f"comes to now; put back what was changed, or {RESTART_HINT}"
-            )
-        for rewards in kept_rewards(begun, self._population):
-            self._search.ask()
-            self._tell(rewards)
-        if not np.allclose(was.parameters, self.coordinator.parameters, rtol=1e-3, atol=1e-6):
-            raise ConfigError(
-                f"{begun.path}: the search comes to other parameters now than it had come to then; "
-                f"install the versions of cmaes and numpy that it began with, or {RESTART_HINT}"
-            )
+    async def run(self, tasks: Sequence[Task]) -> None:
+        """Take every step: try candidates on its questions and tell the search their rewards."""
+        size, every = self._evolve.questions, self._recipe.run.eval_every
+        for step in range(1, self._evolve.steps + 1):
+            await self._one_step(step, tasks[(step - 1) * size : step * size])
+            if every and step % every == 0:
+                (measured,) = await self._run_trials([self.coordinator], self.held_out)
+                self._training_log.log_measurement(step, diagnose_trials(measured))
 
-    async def run(self, tasks: Sequence[Task]) -> bool:
-        """Continue to the last step; return False if the recipe's minutes were over before."""
-        minutes, size = self._recipe.run.minutes, self._evolve.questions
-        while self.step < self._evolve.steps:
-            await self._one_step(tasks[self.step * size : (self.step + 1) * size])
-            is_over = minutes is not None and self._training_log.seconds > minutes * 60
-            if is_over and self.step < self._evolve.steps:
-                return False
-        return True
-
-    async def _one_step(self, tasks: Sequence[Task]) -> None:
+    async def _one_step(self, step: int, tasks: Sequence[Task]) -> None:
         candidates = [self._make_coordinator(chosen) for chosen in self._search.ask()]
-        trials = await self._run_trials(candidates, tasks, seed=(self._seed, self.step + 1))
+        trials = await self._run_trials(candidates, tasks, seed=(self._seed, step))
         rewards = rewards_of(trials)
         every_trial = [trial for own in trials for trial in own]
         seen = diagnose_trials(every_trial, best=max(rewards), sigma=self._search.sigma)
         self._training_log.log_candidates(seen)
-        self._tell(rewards)
-        self._training_log.end_step(self.step)
-        every = self._recipe.run.eval_every
-        if every and self.step % every == 0:
-            (measured,) = await self._run_trials([self.coordinator], self.held_out)
-            self._training_log.log_measurement(self.step, diagnose_trials(measured))
-        self._keep()
+        self._search.tell(rewards)
+        self._training_log.end_step(step)
 
     async def _run_trials(
         self,
@@ -249,39 +194,6 @@ class _Evolution:
         ]
         return await self._runner.run_trials(candidates, tasks, seed=seed)
 
-    def _tell(self, rewards: Sequence[float]) -> None:
-        self._search.tell(rewards)
-        self._rewards.append(list(rewards))
-
-    def _keep(self) -> None:
-        """Write the checkpoint of the step, and delete the oldest."""
-        checkpoints = self._recipe.output / CHECKPOINTS
-        with replace_directory(checkpoints / f"checkpoint-{self.step}") as draft:
-            self.coordinator.save(draft / COORDINATOR)
-            self._space.save(draft)
-            state = {"step": self.step, "rewards": self._rewards}
-            write_atomically(draft / STATE_FILE, json.dumps(state) + "\n")
-        too_old = self.step - self._recipe.run.max_checkpoints
-        shutil.rmtree(checkpoints / f"checkpoint-{too_old}", ignore_errors=True)
-
-
-def kept_rewards(begun: Checkpoint, population: int) -> list[list[float]]:
-    """Read the rewards of every candidate of every step; an error says what is damaged."""
-    path = begun.path / STATE_FILE
-    remedy = f"remove {begun.path} to resume from the checkpoint before it, or {RESTART_HINT}"
-    state = read_json(path, remedy)
-    try:
-        found = np.array(state["rewards"], np.float64)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        found = np.empty(0)
-    if found.shape != (begun.step, population) or not np.isfinite(found).all():
-        raise ConfigError(
-            f"{path}: expected in 'rewards' a number for each of {population} candidates in each "
-            f"of {begun.step} steps, and it is damaged; {remedy}"
-        )
-    rewards: list[list[float]] = found.tolist()
-    return rewards
-
 
 def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:
     """Return the reward of each candidate. One whose every run failed by a worker's fault counts as
@@ -291,7 +203,6 @@ def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:
     if not known:
         why = next((trial.fault for own in trials for trial in own), "there are no runs")
         raise Unavailable(
-            f"every run of this step failed by a worker's fault: {why}; fix that, then continue "
-            f"with --resume"
+            f"every run of this step failed by a worker's fault: {why}; fix that, then start again"
         )
     return [fmean(known) if reward is None else reward for reward in found]

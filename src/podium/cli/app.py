@@ -66,9 +66,7 @@ COMMANDS: Final = {
     ),
     "eval": Command("podium.cli.eval:app", "Evaluate strategies on suites of tasks."),
     "train": Command("podium.cli.train:app", "Train a conductor or its workers from a recipe."),
-    "lab": Command(
-        "podium_lab.cli:app", "Run experiments: études, evolved coordinators and their tables."
-    ),
+    "lab": Command("podium_lab.cli:app", "Run experiments: evolved coordinators and tables."),
 }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,8 +18,7 @@ from podium.cli.output import ExitCode, echo, echo_error, echo_json
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.evals.comparison import Comparison
-    from podium.evals.report import EvalReport, EvalSpec, SuiteFile, VariantTable
-    from podium.evals.sample import EtudeVariant
+    from podium.evals.report import EvalReport, EvalSpec, SuiteFile
 
 REPORT: Final = "report"
 DEFAULT_STRATEGIES: Final = ("conductor",)
@@ -96,31 +95,14 @@ def run(
     Repeating the command calls no worker for cached replies, and continues where it was cut off.
     Runs are not stored.
     """
-    evaluate(suite, pool, given, {}, json=json, retry_errors=retry_errors)
-
-
-def evaluate(
-    suite: str,
-    pool: options.PoolOptions,
-    given: SuiteOptions,
-    variant: Mapping[str, Any],
-    *,
-    json: bool,
-    retry_errors: bool,
-) -> None:
-    """Evaluate a suite, of études in that variant, and print the table."""
     from podium.evals.report import override, suite_file_for
 
     file = suite_file_for(suite)
-    values = {**asdict(given), "strategies": split_names(given.strategies)}
+    values = asdict(given)
+    if given.strategies is not None:
+        values["strategies"] = tuple(filter(None, given.strategies.split(",")))
     fresh = values.pop("fresh")
-    file = override(
-        file,
-        **values,
-        pool=pool.pool,
-        conductor=pool.conductor,
-        etudes=override(file.etudes, **variant),
-    )
+    file = override(file, **values, pool=pool.pool, conductor=pool.conductor)
     spec = _spec(file, retry_errors=retry_errors)
     session = EvalSession(
         pool_options=replace(pool, pool=_path(file.pool), conductor=file.conductor),
@@ -140,11 +122,6 @@ def evaluate(
     _print_report(_measure(session, spec), session, as_json=json)
 
 
-def split_names(names: str | None) -> tuple[str, ...] | None:
-    """Return the names that commas separate."""
-    return None if names is None else tuple(filter(None, names.split(",")))
-
-
 def _spec(file: SuiteFile, *, retry_errors: bool) -> EvalSpec:
     from podium.evals.report import EvalSpec
 
@@ -155,7 +132,6 @@ def _spec(file: SuiteFile, *, retry_errors: bool) -> EvalSpec:
         strategies=tuple(dict.fromkeys(strategies)),
         limit=file.limit or default_limit(file.suite),
         seed=file.seed or 0,
-        variant=_variant(file.etudes),
         repeats=file.repeats,
         cap_usd=file.budget_usd,
         retry_errors=retry_errors,
@@ -184,18 +160,6 @@ def _measure(session: EvalSession, spec: EvalSpec) -> EvalReport:
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
-
-
-def _variant(table: VariantTable) -> EtudeVariant:
-    from podium.evals.report import parse_shapes
-    from podium.evals.sample import EtudeVariant
-
-    variant = EtudeVariant(
-        shuffled=table.pool_order == "shuffled",
-        drop_one=bool(table.drop_one),
-        flaky=table.flaky or 0.0,
-    )
-    return replace(variant, shapes=parse_shapes(table.shapes)) if table.shapes else variant
 
 
 def _print_report(report: EvalReport, session: EvalSession, *, as_json: bool) -> None:

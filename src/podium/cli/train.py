@@ -266,7 +266,8 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         echo_error(f"{recipe.output} has no checkpoint yet; starting from the beginning")
         resume = False
     try:
-        _import_trainer(recipe.kind)(recipe, resume=resume)
+        trainer = _import_trainer(recipe.kind)
+        trainer(recipe, resume=True) if resume else trainer(recipe)
     except KeyboardInterrupt:
         if is_main_process():
             echo_error(f"interrupted; {_resume_hint(recipe)}")

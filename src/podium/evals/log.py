@@ -122,18 +122,18 @@ class EvalLogWriter:
         manifest: Mapping[str, Any],
         checksums: Mapping[str, str] | None = None,
         *,
-        names: Mapping[str, Any] | None = None,
+        labels: Mapping[str, Any] | None = None,
     ) -> None:
         """Start the evaluation of that manifest, or resume it; reject another one's directory.
 
         `checksums` are those of the strategies' files: a strategy whose file changed is another
-        one. `names` of the pool, conductors and strategies are recorded and may change.
+        one. `labels`, such as the name of the pool, are recorded and may change.
         """
         path = self._directory / MANIFEST
         expected = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))
         checksums = checksums or {}
         if not path.is_file():
-            write_json(path, {**expected, "checksums": dict(checksums), **(names or {})})
+            write_json(path, {**expected, "checksums": dict(checksums), **(labels or {})})
             return
         found = read_json_object(path)
         for key in expected:

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -40,15 +39,12 @@ from podium.evals.evaluation import (
 )
 from podium.evals.log import EvalLogWriter
 from podium.evals.results import ErrorSummary, StrategyRow, summarise_errors
-from podium.evals.sample import Case, EtudeVariant, EvalBudget, check_roles, make_cases
+from podium.evals.sample import Case, EvalBudget, check_roles, make_cases
 from podium.evals.setup import EvalSetup
 from podium.evals.strategies.registry import EVOLVED, ROUTER, strategy_checksums
 from podium.tasks.records import ENDINGS, SkippedLine
 from podium.tasks.suites import DEFAULT_ETUDES, read_suite
 from podium.workers.catalogue import Dollars, Table
-
-if TYPE_CHECKING:
-    from podium_lab.etudes import EtudeShape
 
 
 class LoadedCases(NamedTuple):
@@ -62,10 +58,10 @@ class LoadedCases(NamedTuple):
 class EvalSpec:
     """The specification of an evaluation: strategies, a suite, limits, and concurrency.
 
-    `suite` and `data` are as `podium.tasks.load_suite` takes them; a variant is only for the
-    études. No sample starts that may exceed `cap_usd`. With `retry_errors`, samples of earlier
-    sessions with an error are run again. `judge` is the worker that grades where a task has a
-    model decide. `pool`, `conductor` and `baseline_conductor` are names for the report.
+    `suite` and `data` are as `podium.tasks.load_suite` takes them. No sample starts that may exceed
+    `cap_usd`. With `retry_errors`, samples of earlier sessions with an error are run again. `judge`
+    is the worker that grades where a task has a model decide. `pool`, `conductor` and
+    `baseline_conductor` are names for the report.
     """
 
     suite: str = ETUDES
@@ -73,7 +69,6 @@ class EvalSpec:
     strategies: Sequence[str] = ("conductor",)
     limit: int | None = 100
     seed: int = 0
-    variant: EtudeVariant = field(default_factory=EtudeVariant)
     concurrency: int = 8
     repeats: int | None = None
     cap_usd: float | None = None
@@ -86,11 +81,6 @@ class EvalSpec:
     def __post_init__(self) -> None:
         if not self.strategies:
             raise UsageError("no strategy given; name one, such as conductor")
-        if self.suite != ETUDES and self.variant != EtudeVariant():
-            raise UsageError(
-                f"shapes, pool orders, dropped workers and flaky pools are only for the suite "
-                f"{ETUDES!r}, not for {self.suite!r}; leave them out"
-            )
 
     def load_cases(self, setup: EvalSetup) -> LoadedCases:
         """Load the tasks, with the setup's pool."""
@@ -99,7 +89,7 @@ class EvalSpec:
             with lab_extra():
                 from podium_lab.evals.tables import make_etude_cases
             count = self.limit or DEFAULT_ETUDES
-            return LoadedCases(make_etude_cases(count, self.seed, pool, self.variant))
+            return LoadedCases(make_etude_cases(count, self.seed, pool))
         check_roles(pool, self.suite.partition(":")[0])
         loaded = read_suite(
             self.suite,
@@ -169,7 +159,6 @@ class EvalReport:
             "n": len(self.all_rows[0].outcomes) if self.all_rows else 0,
             "repeats": self.spec.repeats or 1,
             "seed": self.spec.seed,
-            "variant": self.spec.variant.document(),
             "pool": self.spec.pool,
             "rows": [references.document(row) for row in self.rows],
             "errors": [asdict(summary) for summary in self.errors],
@@ -188,8 +177,6 @@ async def run_eval(
     log: EvalLogWriter | None = None,
 ) -> EvalReport:
     """Run an evaluation. With a `log`, resume from its samples and write new ones to it."""
-    if spec.variant.flaky:
-        setup = setup.with_flaky_workers(spec.variant.flaky, spec.seed)
     cases, skipped = spec.load_cases(setup)
     _check_prices(spec, setup)
     budget = EvalBudget(spec.cap_usd)
@@ -207,10 +194,11 @@ async def run_eval(
     for name in spec.strategies:
         evaluation.check(name)
     if log is not None:
-        names = {name: getattr(spec, name) for name in ("pool", "conductor", "baseline_conductor")}
-        names |= {"n": len(cases), "strategies": list(spec.strategies)}
+        names = ("pool", "conductor", "baseline_conductor")
+        labels = {name: getattr(spec, name) for name in names}
+        labels |= {"n": len(cases), "strategies": list(spec.strategies)}
         checksums = strategy_checksums(spec.strategies)
-        log.resume(_manifest(spec, cases, setup), checksums, names=names)
+        log.resume(_manifest(spec, cases, setup), checksums, labels=labels)
         if spec.cap_usd is not None:
             budget.spent = log.paid_usd()
     rows, stop = list[StrategyRow](), None
@@ -241,7 +229,6 @@ def _manifest(spec: EvalSpec, cases: Sequence[Case], setup: EvalSetup) -> dict[s
         "suite": spec.suite if file is None else file.name,
         "limit": spec.limit,
         "seed": spec.seed,
-        "variant": spec.variant.document(),
         "tasks": hashlib.blake2b(repr(tasks).encode(), digest_size=8).hexdigest(),
         "workers": list(setup.pool.names),
         "setup": setup.fingerprint,
@@ -250,35 +237,11 @@ def _manifest(spec: EvalSpec, cases: Sequence[Case], setup: EvalSetup) -> dict[s
     }
 
 
-def parse_shapes(names: Sequence[str]) -> Mapping[EtudeShape, float]:
-    """Return the shapes of these names with their usual weights; test shapes get the highest."""
-    with lab_extra():
-        from podium_lab.etudes import USUAL, EtudeShape
-    known = [shape.value for shape in EtudeShape]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"no étude has the shape {name!r}; {suggest(name, known)}")
-    highest = max(USUAL.values())
-    shapes = [EtudeShape(name) for name in names]
-    return MappingProxyType({shape: USUAL.get(shape, highest) for shape in shapes})
-
-
 ENDING: Final = ".toml"
 PATHS: Final = ("data", "pool", "cache", "output")
 """Keys with a path."""
 
-TableT = TypeVar("TableT", bound=Table)
-
 Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
-
-
-class VariantTable(Table):
-    """The variant of the études; only for the suite `etudes`."""
-
-    shapes: Names | None = None
-    pool_order: Literal["drawn", "shuffled"] | None = None
-    drop_one: bool | None = None
-    flaky: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class SuiteFile(Table):
@@ -299,7 +262,6 @@ class SuiteFile(Table):
     budget_usd: Dollars | None = None
     cache: Name | None = None
     output: Name | None = None
-    etudes: VariantTable = VariantTable()
 
     def resolve_paths(self, directory: Path) -> SuiteFile:
         paths = [name for name in PATHS if getattr(self, name) is not None]
@@ -327,14 +289,14 @@ def suite_file_for(suite: str) -> SuiteFile:
     return SuiteFile(suite=suite)
 
 
-def override(table: TableT, **options: object) -> TableT:
-    """Return the table with the options that are set: not None, not empty, not False."""
+def override(file: SuiteFile, **options: object) -> SuiteFile:
+    """Return the file with the options that are set: not None, not empty, not False."""
     update = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in options.items()
         if value is not None and value is not False and value != ""
     }
-    return table.model_copy(update=update)
+    return file.model_copy(update=update)
 
 
 def read_suite_file(path: Path) -> SuiteFile:

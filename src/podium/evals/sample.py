@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from podium._util.lab import ETUDES, EVERYDAY, lab_extra
 from podium.conductors import plan
@@ -36,9 +36,6 @@ from podium.core.workflow import Workflow
 from podium.engine import CallPolicy
 from podium.engine.runner import Options
 from podium.workers.cached import CachedWorker
-
-if TYPE_CHECKING:
-    from podium_lab.etudes import EtudeShape
 
 THE_CONDUCTOR: Final = "the conductor"
 THE_GRADER: Final = "the grader"
@@ -58,29 +55,6 @@ class Case:
     def skills(self) -> int | None:
         """The number of skills that the task needs: the steps of its ideal plan."""
         return len(self.ideal) if self.ideal is not None else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtudeVariant:
-    """A variant of the études' test set.
-
-    `shapes` are the shapes to draw and their weights, None for the usual ones. `shuffled` orders
-    each pool anew; `drop_one` removes a worker that the étude does not need. `flaky` is the share
-    of requests that a capable worker declines: the setup applies it, the results name it.
-    """
-
-    shapes: Mapping[EtudeShape, float] | None = None
-    shuffled: bool = False
-    drop_one: bool = False
-    flaky: float = 0.0
-
-    def document(self) -> dict[str, object]:
-        return {
-            "shapes": None if self.shapes is None else [shape.value for shape in self.shapes],
-            "pool_order": "shuffled" if self.shuffled else "drawn",
-            "drop_one": self.drop_one,
-            "flaky": self.flaky,
-        }
 
 
 def make_cases(suite: Suite, pool: Pool) -> tuple[Case, ...]:

@@ -72,17 +72,6 @@ class EvalSetup:
             workers=self.workers, call_policy=call_policy, options=self.options, seed=seed
         )
 
-    def with_flaky_workers(self, share: float, seed: int) -> EvalSetup:
-        """Return a setup whose specialists decline that share of requests."""
-        with lab_extra():
-            from podium_lab.etudes import FAMILIES, FlakyWorker
-        families = {family.value for family in FAMILIES}
-        workers = {
-            name: FlakyWorker(worker, share, seed) if name in families else worker
-            for name, worker in self.workers.items()
-        }
-        return replace(self, workers=workers)
-
 
 @asynccontextmanager
 async def open_setup(

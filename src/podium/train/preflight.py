@@ -320,6 +320,8 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
             f"{output} holds the training of another recipe, which differs in "
             f"{_differences(recipe, begun)}; name another directory with --output"
         )
+    if recipe.kind == "evolve" and (output / "coordinator").exists():
+        raise ConfigError(f"{output} holds a coordinator; name another directory with --output")
     if has_checkpoint(output) and not resume:
         raise ConfigError(
             f"{output} holds this training already; continue it with --resume, or name another "

@@ -81,9 +81,10 @@ NOT_FOR_EVOLUTION: Final = (
     "model.gradient_checkpointing",
     *("pool.subset", "pool.shuffle", "pool.worker_dropout", "pool.keep_needed"),
     *("data.etudes.everyday_share", "data.etudes.later_round_share"),
-    *("run.save_every", "run.eval_temperature", "run.baselines", "run.log"),
+    *("run.save_every", "run.max_checkpoints", "run.minutes"),
+    *("run.eval_temperature", "run.baselines", "run.log"),
 )
-"""Keys without effect with `[evolve]`: it writes no plans, and every step leaves a checkpoint."""
+"""Keys without effect with `[evolve]`: it writes no plans and no checkpoints."""
 
 FIXED_SUBTASK: Final = "Solve the user question"
 """Every subtask with `prompt.fixed_subtasks`, as in the paper's ablation."""

@@ -258,8 +258,6 @@ CHECKPOINTS: Final = "checkpoints"
 STATE_FILE: Final = "trainer_state.json"
 """The file that is written last."""
 
-RESTART_HINT: Final = "start over in another directory with --output"
-
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
 """Messages of a full disk without an error number; the last two are torch's."""
@@ -302,16 +300,16 @@ def explain_out_of_space(output: Path, *, memory_keys: str) -> Iterator[None]:
     except Exception as error:
         kept = last_checkpoint(output)
         left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
+        again = "continue with --resume" if kept else "start again"
         if isinstance(error, RuntimeError) and _NO_MEMORY in str(error):
             raise ConfigError(
                 f"GPU out of memory; {left} ({_first_sentence(error)}); stop other GPU programs, "
-                f"then continue with --resume, or start over with a lower {memory_keys}"
+                f"then {again}, or start over with a lower {memory_keys}"
             ) from error
         if not _is_disk_full(error):
             raise
         raise StoreError(
-            f"no space left in {output}: the last write is lost, {left}; free some, then continue "
-            f"with --resume"
+            f"no space left in {output}: the last write is lost, {left}; free some, then {again}"
         ) from error
 
 

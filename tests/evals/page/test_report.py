@@ -5,7 +5,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from evals.samples import sample
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.evals.comparison import CEILING
-from podium.evals.log import MANIFEST, EvalLogWriter, read_eval_log, write_json
+from podium.evals.log import EvalLogWriter, read_eval_log
 from podium.evals.page import write_report
 from podium.evals.page.rendering import MAX_TEXT
 from podium.evals.page.report import (
@@ -32,7 +31,6 @@ from podium.evals.page.report import (
 )
 from podium.evals.results import StrategyRow
 from podium.evals.strategies.registry import STRATEGIES
-from podium_lab.etudes.workers import oracle_workers
 
 LOADING = ("src", "href", "srcset", "poster", "data", "action", "formaction", "background")
 RUNNING = ("script", "iframe", "object", "embed", "link", "base", "form", "img", "audio", "video")
@@ -282,75 +280,11 @@ def test_grades_by_a_model_are_marked(tmp_path: Path) -> None:
     assert "Graded by the model claude-sonnet-4." in page.text
 
 
-PLAIN = {"shapes": None, "pool_order": "drawn", "drop_one": False, "flaky": 0.0}
-
-
-def manifest_page(directory: Path, **begun: Any) -> Element:
-    if begun:
-        write_json(directory / MANIFEST, {"seed": 0, "variant": PLAIN, "judge": None, **begun})
-    return page_of(directory)
-
-
-def command_on(page: Element) -> str:
-    (section,) = page.all("section", aria_labelledby="command")
-    return section.one("pre").text
-
-
-async def test_the_page_shows_the_command_and_the_workers(tmp_path: Path) -> None:
-    answers = {name: [(Item("a"), "42")] for name in ("conductor", "best-of-3:gpt-5")}
-    rows = [{"strategy": name} for name in answers]
-    fields = {"suite": "my own.jsonl", "repeats": 2, "rows": rows}
-    directory = await write_evaluation(tmp_path / "plain", answers, **fields)
-    named = [*POOL.names, "absent"]
-    page = manifest_page(directory, suite="my own.jsonl", limit=None, workers=named, judge="gpt-5")
-    assert command_on(page) == (
-        "podium eval run 'my own.jsonl' --seed 0 --repeats 2 --judge gpt-5 "
-        "--strategy conductor,best-of-3:gpt-5"
-    )
-    table = next(t for t in page.all("table") if t.one("caption").text == "Workers")
+async def test_the_page_lists_the_workers_of_the_runs(tmp_path: Path) -> None:
+    directory = await write_evaluation(tmp_path / "plain", {"conductor": [(Item("a"), "42")]})
+    table = next(t for t in page_of(directory).all("table") if t.one("caption").text == "Workers")
     assert [cells[0] for cells in table.cells()[1:]] == list(POOL.names)
     assert table.cells()[1] == ["gpt-5", "scripted", ""]
-    assert "In none of the runs read: absent." in page.text
-
-
-async def test_the_command_has_the_variant_of_the_etudes(tmp_path: Path) -> None:
-    item, workers = Item("a"), Pool(tuple(worker.profile for worker in oracle_workers()))
-    run = replace(run_of(item, "42", SINGLE_PLAN), pool=workers)
-    with EvalLogWriter(tmp_path / "etudes") as files:
-        files.write_sample("ideal", await sample_of(item, run), run)
-    variant = {"shapes": ["one", "chain-2"], "pool_order": "shuffled", "drop_one": True}
-    begun = {"suite": "etudes", "limit": 60, "workers": list(workers.names)}
-    page = manifest_page(tmp_path / "etudes", **begun, variant={**variant, "flaky": 0.3})
-    assert command_on(page) == (
-        "podium lab etudes --oracle --limit 60 --seed 0 --strategy ideal --shapes one,chain-2 "
-        "--pool-order shuffled --drop-one --flaky 0.3"
-    )
-
-
-async def test_the_command_has_the_conductor(tmp_path: Path) -> None:
-    directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
-    called = {"conductor": "openai/gpt-5", "baseline_conductor": "llamacpp/some model"}
-    page = manifest_page(directory, suite="gsm8k", workers=list(POOL.names), **called)
-    assert command_on(page) == (
-        "podium eval run gsm8k --conductor openai/gpt-5 --baseline-conductor 'llamacpp/some model' "
-        "--seed 0 --strategy conductor"
-    )
-
-
-@pytest.mark.parametrize(
-    ("pool", "option"), [("mine.toml", "--pool mine.toml "), ("embedded", ""), (None, "")]
-)
-async def test_the_command_has_the_name_of_the_pool_file(
-    tmp_path: Path, pool: str | None, option: str
-) -> None:
-    directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
-    page = manifest_page(directory, suite="gsm8k", workers=list(POOL.names), pool=pool)
-    assert command_on(page) == f"podium eval run gsm8k {option}--seed 0 --strategy conductor"
-
-
-async def test_without_a_manifest_there_is_no_command(tmp_path: Path) -> None:
-    directory = await write_evaluation(tmp_path / "old", {"conductor": [(Item("a"), "42")]})
-    assert "How to repeat it" not in manifest_page(directory).text
 
 
 @pytest.mark.parametrize(
@@ -369,7 +303,7 @@ async def test_directories_of_local_models_are_hidden(
     run = replace(run_of(Item("a"), "42", SINGLE_PLAN), pool=pool)
     with EvalLogWriter(tmp_path / "here") as files:
         files.write_sample("conductor", await sample_of(Item("a"), run), run)
-    page = manifest_page(tmp_path / "here", suite="s", workers=["gpt-5"])
+    page = page_of(tmp_path / "here")
     table = next(t for t in page.all("table") if t.one("caption").text == "Workers")
     assert table.cells()[1] == ["gpt-5", "local", shown]
 

@@ -13,7 +13,7 @@ import pytest
 from evals.support import Knowing, oracle_cases, setup_of
 from podium.conductors import ModelConductor
 from podium.evals.results import StrategyRow, rows_table
-from podium.evals.sample import Case, EtudeVariant
+from podium.evals.sample import Case
 from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.cli import etudes_table
@@ -58,7 +58,7 @@ SHARES = (
 def led_by_one_who_knows() -> EvalSetup:
     cases: list[Case] = [
         *oracle_cases(N, SEED),
-        *oracle_cases(N // 5, SEED, EtudeVariant(shapes=LONGER)),
+        *oracle_cases(N // 5, SEED, shapes=LONGER),
     ]
     baseline = ModelConductor(ScriptedWorker("small", "no plan"), name="baseline-conductor:full")
     setup = setup_of(oracle_workers(), Knowing(cases))

@@ -30,7 +30,7 @@ def archived() -> bytes:
 def test_what_was_saved_is_read(tmp_path: Path) -> None:
     path = tmp_path / "numbers.npy"
     path.write_bytes(saved())
-    assert np.array_equal(read_floats(path, "train it again"), NUMBERS)
+    assert np.array_equal(read_floats(path), NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_a_file_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, content
     path = tmp_path / "numbers.npy"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"numbers\.npy: cannot be read: .*; train it again"):
-        read_floats(path, "train it again")
+        read_floats(path)
 
 
 def test_other_values_than_floating_point_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "numbers.npy"
     np.save(path, np.arange(6))
     with pytest.raises(ConfigError, match="expected floating-point numbers, and these are int64"):
-        read_floats(path, "train it again")
+        read_floats(path)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from podium.core.errors import ConfigError
-from podium_lab.evolution.search import SearchSpace, principal_directions, read_space
+from podium_lab.evolution.search import SearchSpace, principal_directions
 from support.evolved import described
 
 STATES = [
@@ -48,36 +45,6 @@ def test_shares_in_directions_stand_for_the_rows_of_a_head() -> None:
 def test_more_directions_than_states_differ_along_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"directions = 4, and the 4 hidden states .* along 3"):
         principal_directions(STATES, 4)
-
-
-def test_directions_that_were_kept_are_read_again(tmp_path: Path) -> None:
-    about = described(("ann", "bob"), width=4)
-    space = SearchSpace(about, principal_directions(STATES, 2))
-    space.save(tmp_path)
-    again = read_space(about, 2, tmp_path).directions
-    assert again is not None
-    assert np.array_equal(again, space.directions)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"directions\.npy: cannot be read"):
-        read_space(about, 2, tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(
-    ("kept", "reason"),
-    [
-        (
-            np.ones((3, 4)),
-            r"shape \(2, 4\), .* evolve\.directions = 2 .*'s is \(3, 4\)",
-        ),
-        (np.ones((2, 5)), r"this one's is \(2, 5\)"),
-        (np.ones(8), r"this one's is \(8,\)"),
-        (np.array([[1.0] * 4, [np.nan] * 4]), r"infinite or none at all"),
-        (np.array([["a"] * 4] * 2), r"expected floating-point numbers, and these are <U1"),
-    ],
-)
-def test_directions_of_another_form_are_refused(tmp_path: Path, kept: Any, reason: str) -> None:
-    np.save(tmp_path / "directions.npy", kept)
-    with pytest.raises(ConfigError, match=rf"directions\.npy: .*{reason}.*; start over"):
-        read_space(described(("ann", "bob"), width=4), 2, tmp_path)
 
 
 def test_states_that_are_no_numbers_have_no_directions() -> None:

@@ -1,23 +1,19 @@
-"""A coordinator evolved over a tiny model: that it learns at all, from which runs, and that a
-training which stopped comes to the same end."""
+"""A coordinator evolved over a tiny model."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from podium.core.errors import ConfigError, Unavailable
+from podium.core.errors import Unavailable
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.train.recipe import Recipe
-from podium.train.training_log import TrainingLog
 from podium_lab.etudes import ROLES
 from podium_lab.evolution.coordinator import Coordinator
 from podium_lab.evolution.hidden_states import HiddenStateReader
@@ -29,7 +25,6 @@ from support.trainings import base, metrics, tiny_recipe
 pytest.importorskip("torch")
 pytest.importorskip("cmaes")
 
-from podium.train.training_log import STATE_FILE, Checkpoint, last_checkpoint
 from podium_lab.evolution import training as evolve
 from podium_lab.evolution.training import COORDINATOR
 
@@ -203,157 +198,13 @@ def test_along_directions_it_learns_too(base: Path, tmp_path: Path) -> None:
     assert metrics(recipe)[-1]["worker/one"] > 0.9
 
 
-def test_a_training_continues_along_the_directions_that_it_began_with(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = evolved(base, tmp_path, "run.minutes=1e-9", "evolve.directions=3")
-    assert not (recipe.output / COORDINATOR).exists()
-
-    def never_again(*arguments: Any) -> None:
-        raise AssertionError("the directions are kept")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(evolve, "principal_directions", never_again)
-        evolve.train(recipe, resume=True)
-    whole = evolved(base, tmp_path / "whole", "evolve.directions=3")
-    assert np.array_equal(found(recipe).parameters, found(whole).parameters)
-
-
-# ---- going on
-
-
-def test_a_training_that_was_killed_gives_the_same_end(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = evolved(base, tmp_path / "whole", "evolve.steps=4")
-    cut = tiny_recipe(EVOLVED, base, tmp_path / "cut", "evolve.steps=4")
-    with monkeypatch.context() as patch:
-        patch.setattr(evolve, "rewards_of", killed_in_step(3))
-        with pytest.raises(KeyboardInterrupt):
-            evolve.train(cut)
-    (cut.output / "checkpoints" / ".checkpoint-3.part").mkdir()
-    kept = last_checkpoint(cut.output)
-    assert kept is not None
-    assert kept.step == 2
-    assert Coordinator.load(kept.path / COORDINATOR).parameters.any()
-    evolve.train(cut, resume=True)
-    assert metrics(cut) == metrics(whole)
-    assert np.array_equal(found(cut).parameters, found(whole).parameters)
-    assert summary(cut)["rollouts"] == summary(whole)["rollouts"]
-    assert sorted(path.name for path in (cut.output / "checkpoints").glob("checkpoint-*")) == [
-        "checkpoint-3", "checkpoint-4",
-    ]  # fmt: skip
-
-
-def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_continues(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = ("evolve.steps=3", "run.eval_every=1", "run.eval_tasks=2")
-    whole = evolved(base, tmp_path / "whole", *settings)
-    cut = tiny_recipe(EVOLVED, base, tmp_path / "cut", *settings)
-    measured = TrainingLog.log_measurement
-
-    def killed(training_log: TrainingLog, step: int, *arguments: Any, **rest: Any) -> None:
-        if step == 2:
-            raise KeyboardInterrupt
-        measured(training_log, step, *arguments, **rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingLog, "log_measurement", killed)
-        with pytest.raises(KeyboardInterrupt):
-            evolve.train(cut)
-    evolve.train(cut, resume=True)
-    assert metrics(cut) == metrics(whole)
-
-
-def killed_in_step(number: int) -> Callable[..., list[float]]:
-    """Stands for what candidates earned, until the process is stopped."""
-    rewards_of = evolve.rewards_of
-    steps = iter(range(1, number + 1))
-
-    def rewards(trials: Any) -> list[float]:
-        if next(steps) == number:
-            raise KeyboardInterrupt
-        return rewards_of(trials)
-
-    return rewards
-
-
-def test_when_its_minutes_are_over_it_stops_and_can_go_on(base: Path, tmp_path: Path) -> None:
-    recipe = evolved(base, tmp_path, "run.minutes=1e-9")
-    assert not (recipe.output / COORDINATOR).exists()
-    assert "finished" not in summary(recipe)
-    evolve.train(recipe, resume=True)
-    assert summary(recipe)["finished"] is True
-    assert [line["step"] for line in metrics(recipe)] == [1, 2]
-
-
-def test_a_search_that_diverges_is_not_resumed(base: Path, tmp_path: Path) -> None:
-    recipe = evolved(base, tmp_path)
-    kept = last_checkpoint(recipe.output)
-    assert kept is not None
-    where = kept.path / COORDINATOR
-    was = Coordinator.load(where)
-    was.with_parameters(was.parameters + 1).save(where)
-    with pytest.raises(ConfigError, match="the versions of cmaes and numpy that it began with"):
-        evolve.train(recipe, resume=True)
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        "[]",
-        "{}",
-        '{"step": 2, "rewards": {}}',
-        '{"step": 2, "rewards": [[0, 0, 1, 1]]}',
-        '{"step": 2, "rewards": [[0, 0, 1, 1], [0, 0, 1]]}',
-        '{"step": 2, "rewards": [[0, 0, 1, 1], [0, 0, 1, null]]}',
-        '{"step": 2, "rewards": [[0, 0, 1, 1], [0, 0, 1, "none"]]}',
-    ],
-)
-def test_a_damaged_checkpoint_is_named_with_what_to_do(tmp_path: Path, state: str) -> None:
-    (tmp_path / STATE_FILE).write_text(state, "utf-8")
-    with pytest.raises(ConfigError) as raised:
-        evolve.kept_rewards(Checkpoint(tmp_path, 2), 4)
-    assert str(raised.value) == (
-        f"{tmp_path / STATE_FILE}: expected in 'rewards' a number for each of 4 candidates in each "
-        f"of 2 steps, and it is damaged; remove {tmp_path} to resume from the checkpoint before "
-        f"it, or start over in another directory with --output"
-    )
-
-
-def test_without_the_damaged_checkpoint_it_continues_from_the_one_before(
-    base: Path, tmp_path: Path
-) -> None:
-    recipe = evolved(base, tmp_path)
-    before = found(recipe).parameters
-    kept = last_checkpoint(recipe.output)
-    assert kept is not None
-    (kept.path / STATE_FILE).write_text("{}", "utf-8")
-    with pytest.raises(ConfigError, match=f"remove {kept.path}"):
-        evolve.train(recipe, resume=True)
-    shutil.rmtree(kept.path)
-    evolve.train(recipe, resume=True)
-    assert np.array_equal(found(recipe).parameters, before)
-    assert [line["step"] for line in metrics(recipe)] == [1, 2]
-
-
-def test_a_training_does_not_go_on_with_other_workers(base: Path, tmp_path: Path) -> None:
-    recipe = bandit(base, tmp_path, "evolve.steps=1")
-    evolve.train(recipe)
-    with (tmp_path / "pool.toml").open("a", encoding="utf-8") as pool:
-        pool.write('[[worker]]\nname = "three"\nprovider = "scripted"\noptions = { reply = "4" }\n')
-    with pytest.raises(ConfigError, match="its coordinator has other workers and models than the"):
-        evolve.train(recipe, resume=True)
-
-
 # ---- faults
 
 
 def test_a_candidate_without_results_counts_as_the_mean() -> None:
     right, wrong, lost = (trial(right=True), trial(), trial(fault="no such model"))
     assert evolve.rewards_of([[right, lost], [wrong], [lost]]) == [1.0, 0.0, 0.5]
-    with pytest.raises(Unavailable, match=r"no such model; fix that, then continue with --resume"):
+    with pytest.raises(Unavailable, match=r"no such model; fix that, then start again"):
         evolve.rewards_of([[lost], [lost]])
 
 

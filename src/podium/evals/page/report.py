@@ -7,25 +7,21 @@ The page is one file that loads nothing and runs nothing.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from podium._util.distribution import entropy_bits, shares
 from podium._util.files import explain_write_errors, write_atomically
-from podium._util.lab import ETUDES, ORACLE
 from podium.core.errors import UsageError
-from podium.core.pool import WorkerProfile
 from podium.core.roles import step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Shape, Step
 from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE, ReferenceRows, find_references
-from podium.evals.log import EMBEDDED, EvalLog, read_eval_log
+from podium.evals.log import EvalLog, read_eval_log
 from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span
 from podium.evals.results import (
     ErrorSummary,
@@ -53,7 +49,7 @@ MAX_SKIPPED: Final = 20
 MAX_FAILURES: Final = 20
 MAX_OTHER_FAILURES: Final = 5
 MAX_RUNS_READ: Final = 40
-"""Runs that are searched for worker profiles: a run of the études has only some workers."""
+"""Runs that are searched for workers: a run of the études has only some of them."""
 
 MAX_DEPTH: Final = 3
 """Levels of nested runs that are shown."""
@@ -311,36 +307,15 @@ class EvalView:
                 ],
             )
 
-    @cached_property
-    def profiles(self) -> dict[str, WorkerProfile]:
-        """Return the profiles of the workers in the first runs, by name."""
+    @property
+    def workers(self) -> dict[str, tuple[str, str]]:
+        """Return provider and model by worker, as the first runs name them."""
         samples = ((row.strategy, sample) for row in self.log.all_rows for sample in row.samples)
         return {
-            profile.name: profile
+            profile.name: (profile.provider, _model_name(profile.model))
             for strategy, sample in islice(samples, MAX_RUNS_READ)
             for profile in self.log.run(strategy, sample).pool
         }
-
-    @property
-    def workers(self) -> list[tuple[str, str, str]]:
-        """Return name, provider and model of each worker; of a local file, only its name."""
-        return [
-            (name, self.profiles[name].provider, _model_name(self.profiles[name].model))
-            for name in self.log.manifest.get("workers") or ()
-            if name in self.profiles
-        ]
-
-    @property
-    def unseen_workers(self) -> list[str]:
-        """Return the workers that are in none of the runs read."""
-        return [n for n in self.log.manifest.get("workers") or () if n not in self.profiles]
-
-    @property
-    def command(self) -> str | None:
-        """Return a command that repeats the evaluation; None if nothing says how it was made."""
-        if not self.log.manifest.get("workers"):
-            return None
-        return shlex.join(_command(self.log, self.profiles))
 
 
 class RunDetails:
@@ -436,34 +411,6 @@ def _shape_counts(row: StrategyRow) -> Mapping[str, int]:
 
 
 def _model_name(model: str) -> str:
+    """Return the model; of a local file, only its name."""
     path = model.removeprefix("file:")
     return Path(path).name if path.startswith("/") else model
-
-
-def _command(log: EvalLog, profiles: Mapping[str, WorkerProfile]) -> Iterator[str]:
-    begun = log.manifest
-    variant: Mapping[str, Any] = begun.get("variant") or {}
-    repeats = int(log.summary.get("repeats") or 1)
-    order = variant.get("pool_order", "drawn")
-    of_etudes = [
-        *(["--shapes", ",".join(variant["shapes"])] if variant.get("shapes") else []),
-        *([] if order == "drawn" else ["--pool-order", order]),
-        *(["--drop-one"] if variant.get("drop_one") else []),
-        *(["--flaky", str(variant["flaky"])] if variant.get("flaky") else []),
-    ]
-    yield from ("podium", "lab", ETUDES) if of_etudes else ("podium", "eval", "run", log.suite)
-    if profiles and all(worker.provider == ORACLE for worker in profiles.values()):
-        yield "--oracle"
-    for option, value in (
-        ("--pool", None if log.pool in ("", EMBEDDED) else log.pool),
-        ("--conductor", begun.get("conductor")),
-        ("--baseline-conductor", begun.get("baseline_conductor")),
-        ("--limit", begun.get("limit")),
-        ("--seed", begun.get("seed")),
-        ("--repeats", repeats if repeats > 1 else None),
-        ("--judge", begun.get("judge")),
-        ("--strategy", ",".join(row.strategy for row in log.rows)),
-    ):
-        if value is not None:
-            yield from (option, str(value))
-    yield from of_etudes
