@@ -11,7 +11,12 @@ import pytest
 from podium import AsyncPodium, Hedge
 from podium.cli.options import exclude_workers
 from podium.client.assembly import assemble, load_router, read_workflow_file
-from podium.conductors import FixedConductor, LearnedRouterConductor, RulesConductor
+from podium.conductors import (
+    FixedConductor,
+    LearnedRouterConductor,
+    RulesConductor,
+    conductor_for_tier,
+)
 from podium.config import load
 from podium.core.errors import ConfigError, MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
@@ -227,8 +232,10 @@ def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path
     assert mini is not None
     assert (mini.confidence, mini.quality_bias, mini.warnings) == (0.3, 0.8, ())
     assert assembly.router() is mini
-    assert isinstance(assembly.conductor_for("mini"), LearnedRouterConductor)
-    assert assembly.conductor_for("ultra") is assembly.conductor
+    assert isinstance(
+        conductor_for_tier("mini", assembly.conductor, assembly.router), LearnedRouterConductor
+    )
+    assert conductor_for_tier("ultra", assembly.conductor, assembly.router) is assembly.conductor
 
 
 def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
@@ -290,7 +297,7 @@ def test_a_router_that_is_not_there_is_an_error_when_it_is_needed(tmp_path: Path
     pytest.importorskip("numpy")
     assembly = assemble(load(settings_file(tmp_path, ROUTED)), {}, Http())
     with pytest.raises(ConfigError, match=r"router.json: No such file .*podium train router"):
-        assembly.conductor_for("mini")
+        conductor_for_tier("mini", assembly.conductor, assembly.router)
 
 
 def test_without_the_extra_the_error_says_what_to_install(

@@ -47,7 +47,9 @@ def led_by(conductor: str) -> Run:
 def test_the_conductor_of_a_tier_has_the_documented_name(
     tier: Tier, mini: TierRouter | None
 ) -> None:
-    lead_conductor = conductor_for_tier(tier, ModelConductor(ScriptedWorker("a(b)", "it")), mini)
+    lead_conductor = conductor_for_tier(
+        tier, ModelConductor(ScriptedWorker("a(b)", "it")), lambda: mini
+    )
     assert lead_conductor.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
 
 

@@ -93,7 +93,7 @@ async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
     tier: Tier, question: str, routed: bool, nobody: Caller
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
-    conductor = conductor_for_tier(tier, Tireless(), TierRouter(router))
+    conductor = conductor_for_tier(tier, Tireless(), lambda: TierRouter(router))
     plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
     assert plan.workflow == (Workflow((Step("strong", question),)) if routed else PLANNED)
     assert len(router.asked) == routed
@@ -107,7 +107,7 @@ async def test_an_unused_quality_bias_is_a_warning_on_the_first_round(
     question: str, quality_bias: float | None, warned: bool, nobody: Caller
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
-    conductor = conductor_for_tier("podium", Tireless(), TierRouter(router))
+    conductor = conductor_for_tier("podium", Tireless(), lambda: TierRouter(router))
     first = PlanningContext(question=question, pool=POOL, quality_bias=quality_bias)
     plan = await conductor.plan(first, nobody)
     assert any("the quality bias had no effect" in warning for warning in plan.warnings) is warned
@@ -169,5 +169,5 @@ def test_an_escalated_question_can_be_replanned_by_the_conductor(
     configured: Conductor, again: bool
 ) -> None:
     mini = TierRouter(ScriptedRouter({}))
-    assert can_replan("mini", configured, HARD, mini) is again
-    assert can_replan("podium", configured, SIMPLE, mini) is again
+    assert can_replan("mini", configured, HARD, lambda: mini) is again
+    assert can_replan("podium", configured, SIMPLE, lambda: mini) is again

@@ -20,8 +20,8 @@ def refusal(reader: Reader[Any], value: object, path: str = "field") -> ApiError
 
 def read_strictly(dialect: Dialect, body: Any) -> ApiRequest:
     """Read a body for a tier of a server with `strict = true`."""
-    with collect_unknown() as unknown:
-        request = dialect.read(body)
+    unknown = collect_unknown()
+    request = dialect.read(body)
     for key in (*dialect.fields.find_unknown(request.extra), *unknown):
         raise key.error()
     return request
@@ -29,7 +29,7 @@ def read_strictly(dialect: Dialect, body: Any) -> ApiRequest:
 
 def ignored_keys(dialect: Dialect, body: Any) -> list[str]:
     """Return the paths of the keys that a tier ignores."""
-    with collect_unknown() as unknown:
-        request = dialect.read(body)
+    unknown = collect_unknown()
+    request = dialect.read(body)
     keys = (*dialect.fields.find_unknown(request.extra), *unknown)
     return [join_path(key.path, key.name) for key in keys]

@@ -24,7 +24,6 @@ from podium.cli.output import (
 )
 from podium.conductors.evolved_turns import read_description
 from podium.config import ConductorSettings, WorkerSettings
-from podium.workers.llamacpp import check_openmp
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file
 from podium.workers.local.weights import LocalModel, list_models
@@ -95,7 +94,7 @@ async def fetch(model: str, *, offline: bool = False) -> Path:
     if found.present or offline or not is_obtainable(model):
         return await weights.locate(model, offline=offline)
     if found.path.suffix == ".gguf":
-        check_openmp()
+        weights.check_openmp()
     path = await _pull(model, found)
     pulled = weights.find(model)
     licence = f"{pulled.licence}; " if pulled.licence else ""

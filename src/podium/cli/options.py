@@ -387,7 +387,7 @@ def run_options(settings: Settings, planning: PlanningOptions, budget: BudgetOpt
     """Return the options of a run; a quality bias without effect is refused."""
     if planning.quality_bias is not None:
         assembly.check_quality_bias(
-            planning.tier or assembly.default_options(settings).tier,
+            planning.tier or "podium",
             partial(assembly.load_router, settings),
         )
     return planning.to_run_options(budget.apply_to(settings.run_budget))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cache, partial
@@ -18,9 +18,9 @@ from podium._util.lab import lab_extra
 from podium.conductors import (
     KINDS,
     Conductor,
+    LoadRouter,
     ModelConductor,
     TierRouter,
-    conductor_for_tier,
     plan,
 )
 from podium.conductors import build as build_conductor
@@ -62,14 +62,8 @@ class Assembly:
     planner: Worker | None = None
     guardrails: tuple[Guardrail, ...] = ()
     local_model: HiddenStateReader | None = None
-    router: Callable[[], TierRouter | None] = lambda: None
+    router: LoadRouter = lambda: None
     call_budget: Budget | None = None
-
-    def conductor_for(self, tier: Tier) -> Conductor:
-        """Return the conductor that leads runs of the tier."""
-        if tier == "ultra":
-            return self.conductor
-        return conductor_for_tier(tier, self.conductor, self.router())
 
     async def close(self) -> None:
         """Close workers and models that hold resources."""
@@ -161,7 +155,7 @@ def load_router(settings: Settings) -> TierRouter | None:
     )
 
 
-def check_quality_bias(tier: Tier, router: Callable[[], TierRouter | None]) -> None:
+def check_quality_bias(tier: Tier, router: LoadRouter) -> None:
     """Refuse a quality bias that has no effect in the tier. Needs no worker and no weights."""
     if tier == "ultra":
         raise UsageError("a quality bias is for the tiers that route, mini and podium; drop it")

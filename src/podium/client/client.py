@@ -30,13 +30,14 @@ from podium.conductors import (
     FixedConductor,
     RequestWorkflowConductor,
     TierRouter,
+    conductor_for_tier,
 )
 from podium.conductors.builtin import FIXED
 from podium.config import Settings, choose_conductor, discover_settings
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Event, fan_out
 from podium.core.pool import Pool, WorkerProfile, check_excluded, excludable_names
-from podium.core.run import Round, Run
+from podium.core.run import Round, Run, Tier
 from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
 from podium.engine import (
@@ -95,7 +96,7 @@ class Runtime:
         """Plan and execute, and store the run."""
         options = self._resolve_options(overrides)
         self._check_quality_bias(options)
-        conductor = self.assembly.conductor_for(options.tier)
+        conductor = self.conductor_for(options.tier)
         return await self._execute(question, conductor, conductor, options, overrides)
 
     async def run(self, workflow: Workflow, question: str, overrides: RunOptions) -> Run:
@@ -107,7 +108,7 @@ class Runtime:
             )
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
         # Nested runs get the tier's conductor: a fixed workflow would only call itself again.
-        nested = self.assembly.conductor_for(options.tier)
+        nested = self.conductor_for(options.tier)
         conductor = RequestWorkflowConductor(workflow)
         return await self._execute(question, conductor, nested, options, overrides)
 
@@ -115,7 +116,7 @@ class Runtime:
         """Plan the first round without executing it."""
         options = self._resolve_options(overrides)
         self._check_quality_bias(options)
-        conductor = self.assembly.conductor_for(options.tier)
+        conductor = self.conductor_for(options.tier)
         return await self._runner(conductor, conductor).plan(
             question,
             history=overrides.get("history", ()),
@@ -140,7 +141,7 @@ class Runtime:
                 leave_running_on_cancel=takeover,
             ) as sink:
                 conductor = self._conductor_to_resume(claimed)
-                nested = self.assembly.conductor_for(claimed.tier)
+                nested = self.conductor_for(claimed.tier)
                 return await self._runner(conductor, nested, sink).resume(
                     claimed,
                     results=overrides.get("results", ()),
@@ -152,6 +153,10 @@ class Runtime:
                 )
         finally:
             self.resuming.discard(claimed.id)
+
+    def conductor_for(self, tier: Tier) -> Conductor:
+        """Return the conductor that leads runs of the tier."""
+        return conductor_for_tier(tier, self.assembly.conductor, self.assembly.router)
 
     @property
     def excludable_names(self) -> frozenset[str]:
@@ -208,7 +213,7 @@ class Runtime:
         if options.quality_bias is None:
             return
         check_quality_bias(options.tier, self.assembly.router)
-        conductor = self.assembly.conductor_for(options.tier)
+        conductor = self.conductor_for(options.tier)
         if isinstance(conductor, AdaptiveConductor) and conductor.always_plans:
             raise UsageError(
                 "a quality bias is for a router, and in the tier podium this pool's trained "
@@ -232,7 +237,7 @@ class Runtime:
     def _conductor_to_resume(self, run: Run) -> Conductor:
         """Return the run's own workflow if it came with one, else its tier's conductor."""
         if run.conductor != FIXED:
-            return self.assembly.conductor_for(run.tier)
+            return self.conductor_for(run.tier)
         workflow = next((one.workflow for one in run.rounds if one.workflow is not None), None)
         if workflow is not None:
             return FixedConductor(workflow)
@@ -240,7 +245,7 @@ class Runtime:
             raise UsageError(
                 f"{run.id} ended before the workflow that it was given was on record; ask again"
             )
-        return self.assembly.conductor_for(run.tier)
+        return self.conductor_for(run.tier)
 
 
 class AsyncPodium:

@@ -18,6 +18,7 @@ from podium.conductors.prompt import Form, Length
 from podium.conductors.tiers import (
     AdaptiveConductor,
     LearnedRouterConductor,
+    LoadRouter,
     TierRouter,
     can_replan,
     conductor_for_tier,
@@ -102,6 +103,7 @@ __all__ = [
     "Form",
     "LearnedRouterConductor",
     "Length",
+    "LoadRouter",
     "ModelConductor",
     "Plan",
     "PlanningContext",

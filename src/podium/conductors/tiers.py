@@ -8,7 +8,7 @@ unless the conductor was trained to decide that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -240,25 +240,29 @@ class AdaptiveConductor(_WrappingConductor):
         return self._router if routes else self._configured
 
 
+LoadRouter = Callable[[], TierRouter | None]
+"""Returns the learned router of a pool, if it has one; slow the first time."""
+
+
 def conductor_for_tier(
-    tier: Tier, configured: Conductor, router: TierRouter | None = None
+    tier: Tier, configured: Conductor, load_router: LoadRouter = lambda: None
 ) -> Conductor:
     """Return the conductor of a tier, given the pool's conductor and its learned router."""
     if tier == "mini":
-        return _mini_conductor(configured, router)
+        return _mini_conductor(configured, load_router())
     if tier == "podium" and not isinstance(configured, _PLAN_WITHOUT_MODEL):
-        return AdaptiveConductor(configured, router)
+        return AdaptiveConductor(configured, load_router())
     return configured
 
 
 def can_replan(
-    tier: Tier, configured: Conductor, question: str, router: TierRouter | None = None
+    tier: Tier, configured: Conductor, question: str, load_router: LoadRouter = lambda: None
 ) -> bool:
     """True if the conductor may plan again after seeing an answer.
 
     Where it cannot, the first answer is known to be the last one.
     """
-    conductor = conductor_for_tier(tier, configured, router)
+    conductor = conductor_for_tier(tier, configured, load_router)
     if isinstance(conductor, AdaptiveConductor):
         conductor = conductor.select_conductor(question)
     if isinstance(conductor, LearnedRouterConductor):

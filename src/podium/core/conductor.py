@@ -11,9 +11,8 @@ class AlwaysFirst(Conductor):
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, final, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from podium.core.frozen import fast_init
 from podium.core.pool import Pool
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
 from podium.core.routing import RoutingRecord
@@ -42,8 +41,6 @@ class EarlySteps(Protocol):
         """
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningContext:
     """All that a conductor may know when it plans a round.

@@ -7,17 +7,24 @@ performs the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from podium._util.process import this_process
-from podium.core.budget import DEFAULT_BUDGET, Account, Budget, Ledger, recorded_spending
+from podium.core.budget import (
+    DEFAULT_BUDGET,
+    NOTHING_SPENT,
+    Account,
+    Budget,
+    Ledger,
+    Spent,
+    recorded_spending,
+)
 from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflow
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
-    GuardrailBlocked,
     RequestRefused,
     UnknownWorker,
     UsageError,
@@ -199,26 +206,16 @@ class Runner:
         `stream` emits the final step's reply piece by piece.
         """
         run = self._new_run(question, history, images, trailing, options)
-        ledger = Ledger(options.budget, account=options.account)
-        started = self.call_policy.clock()
-        if not self.guardrails:
-            return await self._perform(run, ledger, started, emit, stream=stream)
-        chain = self._chain(ledger, started, options.exclude)
-        conductor = self.conductor
-        supplied = conductor.workflow if isinstance(conductor, SuppliedWorkflow) else None
-        run, workflow, blocked = await admit_question(run, chain, supplied)
-        if isinstance(conductor, SuppliedWorkflow) and workflow is not None:
-            conductor = conductor.with_workflow(workflow)
-        return await self._perform(
-            run,
-            ledger,
-            started,
-            emit,
-            stream=stream,
-            conductor=conductor,
-            chain=chain,
-            blocked=blocked,
-        )
+        context = self._context(run, emit, options.account)
+        conductor, blocked = self.conductor, None
+        if self.guardrails:
+            chain = context.guardrails = self._chain(context, run)
+            supplied = conductor.workflow if isinstance(conductor, SuppliedWorkflow) else None
+            run, workflow, blocked = await admit_question(run, chain, supplied)
+            if isinstance(conductor, SuppliedWorkflow) and workflow is not None:
+                conductor = conductor.with_workflow(workflow)
+        loop = RunLoop(context, run, conductor, stream=stream, blocked=blocked)
+        return self._restored(await loop.run(), context.guardrails)
 
     async def resume(
         self,
@@ -239,15 +236,13 @@ class Runner:
         was_waiting = run.status == "waiting"
         self._check_workers(run.pool)
         self._check_demands(run.pool, run.response_options, run.images)
-        budget = budget or run.budget
-        self._check_budget(budget, run.pool)
-        spent = recorded_spending(run)
-        ledger = Ledger(budget, spent, account=account)
-        started = self.call_policy.clock() - spent.seconds
+        run = replace(run, budget=budget or run.budget)
+        self._check_budget(run.budget, run.pool)
+        context = self._context(run, emit, account, recorded_spending(run))
         chain, blocked = None, None
         apply_results(run, results)  # reject what does not fit before guardrails see it
         if self.guardrails:
-            chain = self._chain(ledger, started, run.exclude, self.memory.pop(run.id, {}))
+            chain = context.guardrails = self._chain(context, run, self.memory.pop(run.id, {}))
             run, results, blocked = await admit_results(run, results, chain)
         exchanges = run.exchanges
         if was_waiting:
@@ -262,22 +257,20 @@ class Runner:
             context_exceeded=False,
             error_status=None,
             retry_after=None,
-            budget=budget,
             conductor=self.conductor.name,
             prompt_hash=self._prompt_hash,
             process=this_process(),
             guardrails=chain.names if chain is not None else (),
         )
-        return await self._perform(
+        loop = RunLoop(
+            context,
             resumed,
-            ledger,
-            started,
-            emit,
+            self.conductor,
             stream=stream,
             was_waiting=was_waiting,
-            chain=chain,
             blocked=blocked,
         )
+        return self._restored(await loop.run(), chain)
 
     async def execute(
         self, question: str, rounds: tuple[Round, ...], *, pool: Pool, max_steps: int
@@ -296,9 +289,8 @@ class Runner:
             process=this_process(),
         )
         self._check_workers(pool)
-        spent = recorded_spending(run)
-        started = self.call_policy.clock() - spent.seconds
-        return await self._perform(run, Ledger(run.budget, spent), started, None, stream=False)
+        context = self._context(run, None, spent=recorded_spending(run))
+        return await RunLoop(context, run, self.conductor, stream=False).run()
 
     async def plan(
         self,
@@ -315,10 +307,9 @@ class Runner:
         `emit` gets the start and the round even if planning fails, because its calls were paid.
         """
         run = self._new_run(question, history, images, trailing, options)
-        self.call_policy.bind()
-        ledger = Ledger(options.budget, account=options.account)
-        calls = Calls(self.call_policy, ledger, self.call_policy.clock(), options.exclude)
-        deadline = asyncio.timeout(ledger.seconds_left)
+        shared = self._context(run, emit, options.account)
+        calls = Calls(self.call_policy, shared.ledger, shared.started, options.exclude)
+        deadline = asyncio.timeout(calls.seconds_left)
         round_ = None
         try:
             async with deadline:
@@ -332,7 +323,7 @@ class Runner:
                     pool=run.pool,
                     history=run.conversation,
                     images=images,
-                    response_options=options.response_options,
+                    response_options=run.response_options,
                     max_steps=options.max_steps,
                     rounds_left=options.rounds,
                     quality_bias=options.quality_bias,
@@ -374,7 +365,10 @@ class Runner:
             pool = pool_at_depth(pool, 0, options.budget)
         earlier = (*history, *trailing)
         asked = (*images, *asked_images(earlier)) if earlier else images
-        self._check_demands(pool, options.response_options, asked)
+        demands = options.response_options
+        if demands is not DEFAULT_RESPONSE_OPTIONS and demands == DEFAULT_RESPONSE_OPTIONS:
+            demands = DEFAULT_RESPONSE_OPTIONS  # the fast path of plain questions
+        self._check_demands(pool, demands, asked)
         return Run(
             id=options.run_id or new_run_id(),
             question=question,
@@ -392,69 +386,50 @@ class Runner:
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=self._prompt_hash,
             process=this_process(),
-            response_options=options.response_options,
+            response_options=demands,
             images=images,
             owner=options.owner,
             quality_bias=options.quality_bias,
         )
 
-    async def _perform(
+    def _context(
         self,
         run: Run,
-        ledger: Ledger,
-        started: float,
         emit: Emit | None,
-        *,
-        stream: bool,
-        was_waiting: bool = False,
-        conductor: Conductor | None = None,
-        chain: GuardrailChain | None = None,
-        blocked: GuardrailBlocked | None = None,
-    ) -> Run:
+        account: Account | None = None,
+        spent: Spent = NOTHING_SPENT,
+    ) -> RunContext:
         self.call_policy.bind()
         toolbox = self.toolbox
-        context = RunContext(
+        return RunContext(
             nested_conductor=self.nested_conductor,
             workers=self.workers,
             call_policy=self.call_policy,
-            ledger=ledger,
-            started=started,
+            ledger=Ledger(run.budget, spent, account=account),
+            started=self.call_policy.clock() - spent.seconds,
             emit=emit,
             toolbox=exclude_servers(toolbox, run.exclude) if toolbox is not None else None,
             call_ids=tool_call_ids(run) if run.rounds or run.history or run.trailing else set(),
-            guardrails=chain,
             persist=self.persist,
         )
-        loop = RunLoop(
-            context,
-            run,
-            conductor or self.conductor,
-            stream=stream,
-            was_waiting=was_waiting,
-            blocked=blocked,
-        )
-        ended = await loop.run()
+
+    def _chain(
+        self, context: RunContext, run: Run, remembered: Mapping[str, Hook] = {}
+    ) -> GuardrailChain:
+        def verifier_calls() -> Calls:
+            calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
+            calls.budget_parts = VERIFIER_PARTS
+            return calls
+
+        return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)
+
+    def _restored(self, ended: Run, chain: GuardrailChain | None) -> Run:
+        """Return the run as its asker sees it, and keep the guardrails' state while it waits."""
         if chain is None:
             return ended
         if ended.status == "waiting":
             self.memory.keep(ended.id, chain.hooks)
         return restore_run(ended, chain)
-
-    def _chain(
-        self,
-        ledger: Ledger,
-        started: float,
-        excluded: Collection[str],
-        remembered: Mapping[str, Hook] = {},
-    ) -> GuardrailChain:
-        self.call_policy.bind()
-
-        def verifier_calls() -> Calls:
-            calls = Calls(self.call_policy, ledger, started, excluded)
-            calls.budget_parts = VERIFIER_PARTS
-            return calls
-
-        return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)
 
     def _check_resumable(self, run: Run) -> None:
         """Raise `ConfigError` for a run that is answered, or would escape a guardrail."""

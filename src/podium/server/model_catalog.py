@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from podium.client.assembly import Assembly
+from podium.conductors import conductor_for_tier
 from podium.config import Settings
 from podium.config.problems import suggest
 from podium.core.run import Tier
@@ -120,7 +121,7 @@ def tier_fingerprint(
     """Hash everything that shapes a tier's answers: pool, conductor, router, prompts, options, how
     workers are called and which MCP servers they have."""
     router = assembly.router()
-    conductor = assembly.conductor_for(tier)
+    conductor = conductor_for_tier(tier, assembly.conductor, assembly.router)
     planner = conductor.worker
     plans = tier != "mini" or router is not None
     workflow = getattr(assembly.conductor, "workflow", None) if plans else None

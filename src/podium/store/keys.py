@@ -13,12 +13,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, final, get_args
+from typing import Annotated, ClassVar, Final, Literal, get_args
 
 from pydantic import ConfigDict, Field, PlainSerializer
 
 from podium.core.errors import ConfigError
-from podium.core.frozen import fast_init
 from podium.core.request import Usage
 from podium.core.run import Run, Tier, timestamp
 
@@ -130,8 +129,6 @@ class Key:
         return "expired" if is_over else "active"
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUsage:
     """The usage of a key on one day (UTC) of one model.
@@ -188,8 +185,6 @@ MODEL_OF: Final[Mapping[Tier, str]] = MappingProxyType(
 """The model name that runs of a tier are charged as."""
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True)
 class Amount:
     """Money and tokens."""

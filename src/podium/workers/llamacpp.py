@@ -17,9 +17,7 @@ These options are settings; all others go into the body of every request (`repea
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -137,7 +135,7 @@ class LlamaCppWorker:
             await self._model.release()
 
     async def _connect(self) -> _ServedWorker:
-        check_openmp()
+        weights.check_openmp()
         try:
             for needed in filter(None, (self._weights, self._adapter)):
                 await weights.locate(needed.name)
@@ -160,18 +158,6 @@ class LlamaCppWorker:
     @property
     def _adapter_path(self) -> str:
         return str(self._adapter.path) if self._adapter is not None else ""
-
-
-def check_openmp() -> None:
-    """Refuse before weights are downloaded that could not be loaded afterwards."""
-    if sys.platform == "linux":
-        try:
-            ctypes.CDLL("libgomp.so.1")
-        except OSError as error:
-            raise RequestRefused(
-                "llama.cpp needs OpenMP, which this system lacks: install the system package "
-                "libgomp1 (libgomp on Fedora and Alpine)"
-            ) from error
 
 
 class _ServedWorker(CompatibleWorker):

@@ -48,7 +48,10 @@ class MemoryKeys(KeyStore, QuotaStore):
         self.runs: dict[str, RunCharge] = {}
         self.looked_up = 0
         self.broken = False
-        self.quotas = self
+
+    @property
+    def quotas(self) -> QuotaStore:
+        return self
 
     async def add(self, key: Key) -> None:
         self.rows[key.id] = key

@@ -50,7 +50,7 @@ from podium.server.answers.conversation import (
 )
 from podium.server.api_error import ApiError, invalid, prompt_too_long, upstream_error
 from podium.server.dialects.fields import Json
-from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
+from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import count_instructions
 from podium.server.model_catalog import MODEL_NAMES
 from podium.server.records.repository import RunRepository
@@ -343,7 +343,7 @@ class StoredResponses:
         if found is None:
             raise ApiError(
                 "invalid",
-                f"Previous response with id 'resp_{id_stem(id_)}' not found.",
+                f"Previous response with id 'resp_{id_.removeprefix('run_')}' not found.",
                 field=PREVIOUS,
                 code="previous_response_not_found",
             )

@@ -117,7 +117,7 @@ class TierHandler:
         self._assembly = runtime.assembly
         self._options = runtime.options
         self._excludable = runtime.excludable_names
-        self._router = runtime.assembly.router()
+        self._load_router = runtime.assembly.router
 
     async def answer(
         self,
@@ -351,7 +351,9 @@ class TierHandler:
         """Combine the settings, the request's `podium` object and the key's rules."""
         params = request.params
         exclude = params.exclude and check_exclude(params.exclude, self._excludable)
-        replans = can_replan(tier, self._assembly.conductor, conversation.question, self._router)
+        replans = can_replan(
+            tier, self._assembly.conductor, conversation.question, self._load_router
+        )
         limits = limits_for_effort(
             request.response_options.effort, self._options, can_replan=replans
         )

@@ -24,7 +24,7 @@ from podium.core.request import (
 from podium.server.api_error import ERRORS, ApiError
 from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text
-from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem, unsent_calls
+from podium.server.dialects.request import ApiRequest, ApiResponse, unsent_calls
 
 NO_SIGNATURE: Final = "podium.shown"
 """Signature of a block without opaque state: some clients drop thinking without a signature."""
@@ -89,7 +89,7 @@ objects, and the worker can correct itself."""
 def message_start(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
     """Return the message before its content is known."""
     return {
-        "id": f"msg_{id_stem(answer.id)}",
+        "id": f"msg_{answer.id.removeprefix('run_')}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,

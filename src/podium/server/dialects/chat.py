@@ -54,7 +54,6 @@ from podium.server.dialects.request import (
     Dialect,
     PodiumParams,
     StreamWriter,
-    id_stem,
     read_podium_params,
     unsent_calls,
 )
@@ -69,7 +68,7 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
 
 
 def completion_id(request: ApiRequest, answer: ApiResponse) -> str:
-    return f"chatcmpl-{id_stem(answer.id)}"
+    return f"chatcmpl-{answer.id.removeprefix('run_')}"
 
 
 def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:

@@ -161,11 +161,11 @@ def _with_name(
 
 
 def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
-    content, path = fields.values.get("content"), fields.at("content")
+    content = fields.values.get("content")
     if isinstance(content, str):
-        return (Text(text(content, path)),)
+        return (Text(fields.required("content", text)),)
     if content is not None and not isinstance(content, list | tuple):
-        raise unexpected_value(path, "a string or a list of parts", content)
+        raise unexpected_value(fields.at("content"), "a string or a list of parts", content)
     return fields.required("content", array(_part(kinds), most=MAX_PARTS, least=1))
 
 

@@ -114,16 +114,11 @@ class UnknownKey(NamedTuple):
 _unknown: ContextVar[list[UnknownKey] | None] = ContextVar("unknown", default=None)
 
 
-class collect_unknown:  # noqa: N801 - used as a function; a generator takes three times as long
-    """Collect the unknown keys of the objects that are read meanwhile."""
-
-    def __enter__(self) -> list[UnknownKey]:
-        found: list[UnknownKey] = []
-        self._token = _unknown.set(found)
-        return found
-
-    def __exit__(self, *_: object) -> None:
-        _unknown.reset(self._token)
+def collect_unknown() -> list[UnknownKey]:
+    """Collect the unknown keys of the objects that this task reads from now on."""
+    found: list[UnknownKey] = []
+    _unknown.set(found)
+    return found
 
 
 def format_unknown(keys: Iterable[UnknownKey]) -> str:

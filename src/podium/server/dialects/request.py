@@ -296,11 +296,6 @@ def unsent_calls(calls: Sequence[ToolCall], sent: Sequence[str]) -> Iterator[Del
             yield Delta(rest, "tool_call", index, call.id, call.name)
 
 
-def id_stem(response_id: str) -> str:
-    """Return the part of a response's id that the ids of its parts share."""
-    return response_id.removeprefix("run_")
-
-
 FIELD: Final = "podium"
 
 BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")

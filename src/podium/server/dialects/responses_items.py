@@ -33,7 +33,7 @@ from podium.server.dialects.fields import (
     read_object,
     text,
 )
-from podium.server.dialects.request import ApiResponse, id_stem
+from podium.server.dialects.request import ApiResponse
 
 Item = dict[str, Any]
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -44,7 +44,7 @@ _ITEM_ID: Final = re.compile(r"[a-z]{2,4}_([0-9a-f]{16}(?:_[0-9]{1,9})?)(?:-i?[0
 
 
 def response_id(id_: str) -> str:
-    return f"resp_{id_stem(id_)}"
+    return f"resp_{id_.removeprefix('run_')}"
 
 
 def read_response_id(id_: str, field: str = "response_id") -> str:
@@ -67,7 +67,7 @@ class ItemIds:
     """Ids of the items of one response. Clients collect the items of all turns by id."""
 
     def __init__(self, answer_id: str) -> None:
-        self._stem = id_stem(answer_id)
+        self._stem = answer_id.removeprefix("run_")
         self._made: dict[str, int] = {}
 
     def new(self, kind: ItemKind) -> str:
@@ -142,7 +142,7 @@ def input_items(
                 item = {"type": f"{kind}_output", "call_id": part.call_id, "output": part.text}
                 items.append(item | {"status": "completed"})
     for number, item in enumerate(items):
-        item["id"] = f"{_INPUT_KINDS[item['type']]}_{id_stem(answer_id)}-i{number}"
+        item["id"] = f"{_INPUT_KINDS[item['type']]}_{answer_id.removeprefix('run_')}-i{number}"
     return items
 
 

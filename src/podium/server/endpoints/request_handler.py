@@ -135,8 +135,8 @@ class RequestHandler:
             body = await exchange.json(service.settings.body_megabytes)
             self._requested_model = str(body.get("model", ""))[:MAX_LOGGED_MODEL]
             body = merge_podium_headers(body, exchange.headers)
-            with collect_unknown() as unknown:
-                self._request = request = await self.read(body, principal)
+            unknown = collect_unknown()
+            self._request = request = await self.read(body, principal)
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
             if target.tier is not None and not service.catalog.can_sample:

@@ -148,7 +148,7 @@ class RunRecovery:
             self._skipped.add(found.id)
             LOGGER.info("skipped %s: its worker %s is unknown here", found.id, unknown[0])
             return
-        conductor = (await service.podium.open()).assembly.conductor_for(run.tier)
+        conductor = (await service.podium.open()).conductor_for(run.tier)
         if unfit := resume_conflict(run, conductor.name):
             raise ConfigError(unfit)
         if found.takeovers >= MAX_TAKEOVERS:

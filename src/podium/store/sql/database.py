@@ -28,6 +28,7 @@ from sqlalchemy import URL, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, IntegrityError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from podium._util.process import is_gone
 from podium.core.errors import ConfigError, StoreError, install_command
 from podium.core.run import timestamp
 from podium.store.sql.tables import prepare_schema
@@ -315,11 +316,16 @@ class Database:
     """
 
     def __init__(
-        self, location: DatabaseLocation, engine: AsyncEngine, clock: Clock | None = None
+        self,
+        location: DatabaseLocation,
+        engine: AsyncEngine,
+        clock: Clock | None,
+        lease_seconds: float,
     ) -> None:
         self.location = location
         self.engine = engine
         self.clock = clock or (timestamp if location.file else DatabaseClock())
+        self._lease_seconds = lease_seconds
         self.is_closed = False
         self._in_use = 0
         self._idle = asyncio.Event()
@@ -330,7 +336,8 @@ class Database:
         """Open the database and create its tables if it is new."""
         location = locate(where)
         with store_errors(location.name):
-            database = cls(location, connect(location, lease_seconds=lease_seconds), clock)
+            engine = connect(location, lease_seconds=lease_seconds)
+        database = cls(location, engine, clock, lease_seconds)
         try:
             async with database._long_transaction() as connection:
                 await connection.run_sync(prepare_schema, location.name)
@@ -353,6 +360,18 @@ class Database:
         """Read the time of the database again: this machine may have slept since."""
         if isinstance(self.clock, DatabaseClock):
             await self.clock.sync(connection)
+
+    def time_before(self, seconds: float) -> str:
+        """Return the timestamp of so many seconds ago."""
+        return timestamp(datetime.fromisoformat(self.clock()) - timedelta(seconds=seconds))
+
+    def lease_start(self) -> str:
+        """Return the time since when a heartbeat keeps a claim valid."""
+        return self.time_before(self._lease_seconds)
+
+    def is_alive(self, process: str, updated_at: str) -> bool:
+        """True if the process sent a heartbeat within its lease and is not known to be gone."""
+        return updated_at >= self.lease_start() and not is_gone(process)
 
     async def truncate_log(self) -> None:
         """Erase deleted content from SQLite's write-ahead log too. Postgres vacuums by itself."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from podium.store.audit import (
 )
 from podium.store.base import Feedback, IdempotentRequest
 from podium.store.keys import Key, KeyUsage, Rules
-from podium.store.sql.database import Database, DatabasePart
+from podium.store.sql.database import DatabasePart
 from podium.store.sql.quotas import QuotaStore
 from podium.store.sql.tables import (
     AUDIT,
@@ -193,11 +192,7 @@ def _replace_feedback(dialect: str) -> Executable:
 
 
 class IdempotencyStore(DatabasePart):
-    """Stores idempotent requests for a day. `is_alive` is that of `ClaimTable`."""
-
-    def __init__(self, database: Database, is_alive: Callable[[str, str], bool]) -> None:
-        super().__init__(database)
-        self._is_alive = is_alive
+    """Stores idempotent requests for a day."""
 
     async def register(self, request: IdempotentRequest) -> IdempotentRequest:
         """Store the request unless its key exists; return the stored one."""
@@ -215,7 +210,7 @@ class IdempotencyStore(DatabasePart):
     async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
         """Assign a request whose process died to another; None if it is alive or another took it
         first."""
-        if self._is_alive(found.process, found.created_at):
+        if self._database.is_alive(found.process, found.created_at):
             return None
         taken = replace(found, process=process, created_at=self._clock())
         values = {"process": taken.process, "created_at": taken.created_at}
@@ -232,8 +227,7 @@ class IdempotencyStore(DatabasePart):
         self, connection: AsyncConnection, among: ColumnElement[bool] | None = None
     ) -> None:
         """Delete expired requests, or those among some."""
-        now = datetime.fromisoformat(self._clock())
-        oldest = timestamp(now - timedelta(hours=IDEMPOTENCY_HOURS))
+        oldest = self._database.time_before(IDEMPOTENCY_HOURS * 3600)
         old = IDEMPOTENT_REQUESTS.c.created_at < oldest
         await connection.execute(
             delete(IDEMPOTENT_REQUESTS).where(old if among is None else old & among)
@@ -336,9 +330,9 @@ def _not_found(id_: str) -> NotFound:
 class KeyStore(DatabasePart):
     """Stores keys and their usage; methods raise `StoreError`."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.quotas = QuotaStore(database)
+    @property
+    def quotas(self) -> QuotaStore:
+        return QuotaStore(self._database)
 
     async def add(self, key: Key) -> None:
         row = {**asdict(key), "name": plain(key.name), "rules": _dump_rules(key.rules)}

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
@@ -23,9 +22,8 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 from sqlalchemy import ColumnElement, case, delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from podium._util.process import is_gone
 from podium.core.errors import Conflict, NotFound, RunTakenOver, StoreError, UsageError
-from podium.core.run import Round, Run, StepRecord, timestamp
+from podium.core.run import Round, Run, StepRecord
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
@@ -164,9 +162,9 @@ class ClaimState(NamedTuple):
 class ClaimTable:
     """The claims of one store, and its view of those of others."""
 
-    def __init__(self, clock: Callable[[], str], lease_seconds: float) -> None:
-        self._clock = clock
-        self._lease_seconds = lease_seconds
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._clock = database.clock
         self.numbers: dict[str, int] = {}
         """The claims of runs that were begun or claimed here."""
         self._ended: set[str] = set()
@@ -176,7 +174,9 @@ class ClaimTable:
         """True if this store or a live process holds the run."""
         if seen.status != "running":
             return False
-        return self._is_held(run_id, seen.claim) or self.is_alive(seen.process, seen.updated_at)
+        return self._is_held(run_id, seen.claim) or self._database.is_alive(
+            seen.process, seen.updated_at
+        )
 
     def _is_held(self, run_id: str, claim: int) -> bool:
         return self.numbers.get(run_id) == claim and run_id not in self._ended
@@ -300,7 +300,7 @@ class ClaimTable:
 
     async def list_abandoned(self, connection: AsyncConnection, limit: int) -> list[AbandonedRun]:
         """List running runs that no live process holds."""
-        recent = timestamp(self._now() - timedelta(hours=RECENT_HOURS))
+        recent = self._database.time_before(RECENT_HOURS * 3600)
         query = (
             select(
                 RUNS.c.id,
@@ -322,20 +322,9 @@ class ClaimTable:
             AbandonedRun(id=row.id, owner=row.owner, takeovers=row.takeovers)
             for row in await connection.execute(query)
             if not self._is_held(row.id, row.claim)
-            and not self.is_alive(row.process, row.updated_at)
+            and not self._database.is_alive(row.process, row.updated_at)
         ]
         return found[:limit]
-
-    def is_alive(self, process: str, updated_at: str) -> bool:
-        """True if the process sent a heartbeat within its lease and is not known to be gone."""
-        return updated_at >= self.lease_start() and not is_gone(process)
-
-    def lease_start(self) -> str:
-        """Return the time since when a heartbeat keeps a claim valid."""
-        return timestamp(self._now() - timedelta(seconds=self._lease_seconds))
-
-    def _now(self) -> datetime:
-        return datetime.fromisoformat(self._clock())
 
     async def _renew(self, connection: AsyncConnection, known: Sequence[str], now: str) -> int:
         """Renew the leases of runs; return how many are still held here."""
@@ -378,17 +367,17 @@ def run_claimed(run_id: str, process: str) -> Conflict:
 class SqlRunStore(RunStore):
     """Keeps runs in SQLite or Postgres. Create it with `open`."""
 
-    def __init__(self, database: Database, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, database: Database) -> None:
         self.database = database
         self._transaction = database.transaction
         self._clock = database.clock
-        self._claims = ClaimTable(database.clock, lease_seconds)
+        self._claims = ClaimTable(database)
         self._batcher = Batcher[_Update](self._write_updates)
         self.audit = AuditLog(database)
         self.chats = ChatStore(database)
         self.disabled_workers = DisabledWorkerStore(database)
         self.feedback = FeedbackStore(database)
-        self.idempotency = IdempotencyStore(database, self._claims.is_alive)
+        self.idempotency = IdempotencyStore(database)
         self.keys = KeyStore(database)
         self.statistics = RunStatistics(database)
 
@@ -401,8 +390,7 @@ class SqlRunStore(RunStore):
         lease_seconds: float = LEASE_SECONDS,
     ) -> Self:
         """Open the database and create its tables if it is new."""
-        database = await Database.open(where, clock=clock, lease_seconds=lease_seconds)
-        return cls(database, lease_seconds)
+        return cls(await Database.open(where, clock=clock, lease_seconds=lease_seconds))
 
     async def begin(self, run: Run) -> None:
         if run.id not in self._claims.numbers:
@@ -526,7 +514,7 @@ class SqlRunStore(RunStore):
         async with self._transaction() as connection:
             await prune_charges(connection, self._clock()[:10])
             await self.idempotency.prune(connection)
-        running = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._claims.lease_start())
+        running = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self.database.lease_start())
         return await self._delete_all((RUNS.c.expires_at < self._clock()) & ~running)
 
     async def _delete_all(self, unwanted: ColumnElement[bool]) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import logging
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +24,7 @@ from podium._util.files import (
     sha256_file,
     write_atomically,
 )
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, RequestRefused
 from podium.workers.local import packages
 from podium.workers.local import sources as adapters
 from podium.workers.local.packages import DownloadCommand, download_command
@@ -297,3 +299,15 @@ def _read_record(record: Path) -> dict[str, str]:
         return {}
     texts = isinstance(noted, dict) and all(isinstance(value, str) for value in noted.values())
     return noted if texts else {}
+
+
+def check_openmp() -> None:
+    """Refuse before weights are downloaded that could not be loaded afterwards."""
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL("libgomp.so.1")
+        except OSError as error:
+            raise RequestRefused(
+                "llama.cpp needs OpenMP, which this system lacks: install the system package "
+                "libgomp1 (libgomp on Fedora and Alpine)"
+            ) from error
