@@ -93,7 +93,7 @@ def _parts(value: Callable[..., Any]) -> tuple[str, list[tuple[str, str]]]:
 
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
-    "reference": partial(reference, without=("faults.",)),
+    "reference": reference,
     "recipe": partial(reference, Recipe, RESEARCH),
     "router": partial(reference, RouterRecipe),
     "python api": python_api,

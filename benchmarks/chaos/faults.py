@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
+from benchmarks.chaos.faulty import FaultyWorker, evenly
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import MARK
 from benchmarks.chaos.workload import (
@@ -52,7 +53,6 @@ from podium.core.worker import Worker
 from podium.engine import RetryPolicy
 from podium.engine.runner import ConductorWorker
 from podium.store import RunStore, open_store
-from podium.workers.faulty import Faults, FaultyWorker
 from podium.workers.scripted import ScriptedWorker
 
 SHARE: Final = 0.2
@@ -244,7 +244,7 @@ def _faulty_worker(name: str, seed: int) -> FaultyWorker:
         return write_plan(request, seed) if name == "planner" else _reply_to(request)
 
     scripted = ScriptedWorker(profile, script, chunk=3, keep_requests=0)
-    return FaultyWorker(scripted, Faults.evenly(SHARE), seed)
+    return FaultyWorker(scripted, evenly(SHARE), seed)
 
 
 def _reply_to(request: Request) -> str:

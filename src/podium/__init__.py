@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
     from podium.engine.guardrails import Grounding, Guardrail, GuardrailInput, Redaction
     from podium.engine.runner import ConductorWorker, Options
     from podium.store import RunStore, open_store
-    from podium.workers import Faults, FaultyWorker, FunctionWorker, ScriptedWorker, worker
+    from podium.workers import FunctionWorker, ScriptedWorker, worker
 
 _EXPORTS = {
     "podium.client.client": ("AsyncPodium",),
@@ -128,8 +128,6 @@ _EXPORTS = {
         "open_store",
     ),
     "podium.workers": (
-        "Faults",
-        "FaultyWorker",
         "FunctionWorker",
         "ScriptedWorker",
         "worker",
@@ -154,8 +152,6 @@ __all__ = [
     "Conductor",
     "ConductorWorker",
     "Delta",
-    "Faults",
-    "FaultyWorker",
     "FixedConductor",
     "FunctionWorker",
     "Grounding",

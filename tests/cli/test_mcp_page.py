@@ -6,13 +6,16 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from podium.cli import main
-from podium.cli.mcp import TOOLS
+from podium.cli.mcp_server import create_server
+from podium.client.client import AsyncPodium
 from podium.config import load
+from podium.core.run import Tier
 from podium.workers import mcp, mcp_connection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "mcp.md").read_text("utf-8")
@@ -31,13 +34,13 @@ def test_it_names_every_revision_that_is_spoken() -> None:
     assert re.findall(r"\d{4}-\d\d-\d\d", PAGE) == list(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
 
 
-def test_every_tool_is_named_with_all_its_arguments() -> None:
-    for tool in TOOLS:
-        (row,) = re.findall(rf"^\| `{tool['name']}` \|.*$", PAGE, re.MULTILINE)
-        for argument in tool["inputSchema"]["properties"]:
+async def test_every_tool_is_named_with_all_its_arguments() -> None:
+    for tool in await create_server(AsyncPodium()).list_tools():
+        (row,) = re.findall(rf"^\| `{tool.name}` \|.*$", PAGE, re.MULTILINE)
+        for argument in tool.input_schema["properties"]:
             assert f"`{argument}`" in row
-        for tier in tool["inputSchema"]["properties"]["tier"]["enum"]:
-            assert f"`{tier}`" in PAGE
+    for tier in get_args(Tier):
+        assert f"`{tier}`" in PAGE
 
 
 def test_its_limits_are_those_of_the_code() -> None:

@@ -23,7 +23,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.workers import Faults, FaultyWorker, Http
+from podium.workers import Http
 from podium_lab.evolution import hidden_states as reading
 from support.routed_pool import WORKERS, routed
 
@@ -56,32 +56,6 @@ def test_settings_become_workers_and_a_conductor(tmp_path: Path) -> None:
     assert assembly.pool["lead"].fallback == "a"
 
 
-def test_a_worker_with_faults_fails_and_is_marked(tmp_path: Path) -> None:
-    faults = "faults = { server_error = 0.5, seed = 3 }\n"
-    settings = load(settings_file(tmp_path, SCRIPTED.replace("options", faults + "options", 1)))
-    worker, _ = assemble(settings, {}, Http()).workers
-    assert isinstance(worker, FaultyWorker)
-    assert worker.faults == Faults(server_error=0.5)
-    assert settings["a"].faults_seed == 3
-    assert settings.warnings == (
-        "worker 'a': some of its calls fail on purpose, as its faults say",
-    )
-
-
-@pytest.mark.parametrize(
-    ("faults", "problem"),
-    [
-        ("{ server_error = 2.0 }", r"worker\[0\].faults.server_error"),
-        ("{ server_error = 0.8, reset = 0.8 }", "more than 1"),
-        ("{ unplugged = 0.5 }", r"worker\[0\].faults.*unplugged"),
-    ],
-)
-def test_faults_that_make_no_sense_are_refused(tmp_path: Path, faults: str, problem: str) -> None:
-    text = SCRIPTED.replace("options", f"faults = {faults}\noptions", 1)
-    with pytest.raises(ConfigError, match=problem):
-        load(settings_file(tmp_path, text))
-
-
 def test_a_worker_may_be_hedged_and_its_target_is_checked(tmp_path: Path) -> None:
     other = SCRIPTED.replace('name = "a"', 'name = "b"').partition('[[worker]]\nname = "lead')[0]
     hedged = "hedge = { after_seconds = 2.0, after_percentile = 95, to = 'b' }\n"
@@ -99,9 +73,9 @@ def test_a_worker_may_be_hedged_and_its_target_is_checked(tmp_path: Path) -> Non
             load(settings_file(tmp_path, other_way))
 
 
-def test_a_conductor_can_have_no_faults_of_its_own(tmp_path: Path) -> None:
-    text = SCRIPTED + "faults = { reset = 0.5 }\n"
-    with pytest.raises(ConfigError, match=r"worker\[1\].faults has no effect on a conductor"):
+def test_a_conductor_can_have_no_hedge_of_its_own(tmp_path: Path) -> None:
+    text = SCRIPTED + "hedge = { after_seconds = 2.0 }\n"
+    with pytest.raises(ConfigError, match=r"worker\[1\].hedge has no effect on a conductor"):
         load(settings_file(tmp_path, text))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.chaos.faulty import FaultyWorker
 from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import (
     BadReply,
@@ -24,7 +25,7 @@ from podium.core.worker import Worker
 from podium.engine import CallPolicy, Calls, RetryPolicy
 from podium.engine import calls as calls_module
 from podium.engine.calls import WorkerLimiter
-from podium.workers import Faults, FaultyWorker, ScriptedWorker
+from podium.workers import ScriptedWorker
 
 ASK = Request((user("hello"),))
 
@@ -297,9 +298,7 @@ async def test_counts_that_cannot_be_are_neither_believed_nor_charged() -> None:
 async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> None:
     calls, _ = make_calls()
     result: list[int] = []
-    worker = FaultyWorker(
-        ScriptedWorker("w", ["never told", "the answer"]), Faults(endless=1.0), seed=1
-    )
+    worker = FaultyWorker(ScriptedWorker("w", "never told"), {"endless": 1.0})
     with pytest.raises(BadReply, match=r"w streamed more than 42,000 characters"):
         await calls.make(
             worker, replace(ASK, max_tokens=1000), lambda delta: result.append(len(delta.text))
@@ -310,7 +309,7 @@ async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> 
 
 async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it() -> None:
     calls, _ = make_calls()
-    worker = FaultyWorker(ScriptedWorker("w", "never told"), Faults(endless=1.0))
+    worker = FaultyWorker(ScriptedWorker("w", "never told"), {"endless": 1.0})
     result = 0
 
     def hear(delta: Delta) -> None:

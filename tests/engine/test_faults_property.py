@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
 
 import pytest
 
+from benchmarks.chaos.faulty import FAULTS, FaultyWorker, evenly
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget
 from podium.core.events import Event, StepDelta
@@ -18,8 +18,7 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
 from podium.engine.hedging import LOST_RACE
 from podium.engine.runner import Options, Runner
-from podium.workers import Faults, FaultyWorker, ScriptedWorker
-from podium.workers.faulty import FAULT_NAMES
+from podium.workers import ScriptedWorker
 
 RUNS = 300
 IN_FLIGHT = 32
@@ -58,7 +57,7 @@ class Observed:
             yield piece
 
 
-def observed(name: str, faults: Faults, *, fallback: str | None = None) -> Observed:
+def observed(name: str, shares: Mapping[str, float], *, fallback: str | None = None) -> Observed:
     profile = WorkerProfile(
         name=name,
         provider="scripted",
@@ -68,7 +67,7 @@ def observed(name: str, faults: Faults, *, fallback: str | None = None) -> Obser
         limits=Limits(concurrency=16, max_output_tokens=500),
     )
     line = f"{name} has said what there is to be said of this, and no more."
-    return Observed(FaultyWorker(ScriptedWorker(profile, line), faults, seed=3))
+    return Observed(FaultyWorker(ScriptedWorker(profile, line), shares, seed=3))
 
 
 class Time:
@@ -153,10 +152,9 @@ def check_ended(run: Run) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("kind", [*FAULT_NAMES, "evenly"])
+@pytest.mark.parametrize("kind", [*FAULTS, "evenly"])
 async def test_every_run_ends_and_its_usage_is_exact(kind: str, stream: bool) -> None:
-    faults = Faults.evenly(0.2) if kind == "evenly" else Faults(**{kind: 0.2})
-    faults = replace(faults, latency_seconds=0.0002, retry_after_seconds=0.0)
+    faults = evenly(0.2) if kind == "evenly" else {kind: 0.2}
     first, second, reserve = (
         observed("first", faults, fallback="reserve"),
         observed("second", faults, fallback="reserve"),
@@ -174,8 +172,8 @@ async def test_every_run_ends_and_its_usage_is_exact(kind: str, stream: bool) ->
 
 
 async def test_a_worker_that_is_down_is_hardly_asked_and_every_run_is_answered() -> None:
-    down = observed("first", Faults(server_error=1.0), fallback="reserve")
-    second, reserve = observed("second", Faults()), observed("reserve", Faults())
+    down = observed("first", {"server_error": 1.0}, fallback="reserve")
+    second, reserve = observed("second", {}), observed("reserve", {})
     workers = [down, second, reserve]
     runs = await performed(workers, stream=False, breaker=BreakerPolicy())
     assert {run.status for run in runs} == {"answered"}
@@ -186,7 +184,7 @@ async def test_a_worker_that_is_down_is_hardly_asked_and_every_run_is_answered()
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_hedged_runs_all_end_and_every_call_of_theirs_is_on_record(stream: bool) -> None:
-    faults = replace(Faults.evenly(0.3), latency_seconds=0.0002, retry_after_seconds=0.0)
+    faults = evenly(0.3)
     first, second = observed("first", faults), observed("second", faults)
     reserve = observed("reserve", faults)
     workers = [first, second, reserve]

@@ -36,7 +36,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine.guardrails import Found, Grounding, Guardrail, Hook, Redaction
 from podium.engine.runner import ConductorWorker, Options
-from podium.workers import FaultyWorker, Http, connect
+from podium.workers import Http, connect
 from podium.workers.balanced import BalancedWorker, Deployment
 
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
@@ -272,10 +272,7 @@ def connect_endpoints(worker: WorkerSettings, environment: Mapping[str, str], ht
 def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http) -> Worker:
     if worker.profile.provider == CONDUCTOR_PROVIDER:
         return ConductorWorker(worker.profile)
-    connected = connect_endpoints(worker, environment, http)
-    if worker.faults is None:
-        return connected
-    return FaultyWorker(connected, worker.faults, worker.faults_seed)
+    return connect_endpoints(worker, environment, http)
 
 
 def _read_router(wanted: RouterSettings) -> LearnedRouter:

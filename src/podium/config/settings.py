@@ -46,7 +46,6 @@ from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Catalogue, CatalogueEntry
 from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, missing_address
-from podium.workers.faulty import Faults
 from podium.workers.local.sources import shipped_adapter
 from podium.workers.mcp import McpSettings
 
@@ -84,8 +83,6 @@ class WorkerSettings:
     key_env: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     hedge: Hedge | None = None
-    faults: Faults | None = None
-    faults_seed: int = 0
     deployments: tuple[DeploymentSettings, ...] = ()
     balance: Balance = "least-latency"
     entry: CatalogueEntry | None = field(default=None, repr=False, compare=False)
@@ -342,15 +339,11 @@ def _planner(
 
 
 def _warnings(workers: Sequence[WorkerSettings], today: datetime.date) -> Iterator[str]:
-    """Warn of retired models, and then of workers whose calls fail on purpose."""
+    """Warn of retired models."""
     for profile, entry in ((worker.profile, worker.entry) for worker in workers):
         if entry is not None and entry.retires is not None and entry.retires <= today:
             retired = f"{profile.provider} retired {entry.id} on {entry.retires}"
             yield f"worker {profile.name!r}: {retired}"
-    for worker in workers:
-        if worker.faults is not None:
-            name = worker.profile.name
-            yield f"worker {name!r}: some of its calls fail on purpose, as its faults say"
 
 
 def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
@@ -385,8 +378,6 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         deployments=_deployments(table, profile, options),
         balance=table.balance,
         hedge=table.hedge.hedge() if table.hedge else None,
-        faults=table.faults.faults() if table.faults else None,
-        faults_seed=table.faults.seed if table.faults else 0,
         entry=entry,
     )
 

@@ -1,4 +1,4 @@
-"""The tables `[[worker]]`: a worker, its limits, its hedge and its faults."""
+"""The tables `[[worker]]`: a worker, its limits and its hedge."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from podium.core.retry import Hedge
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Capabilities, PriceTable, Table, Tokens
 from podium.workers.endpoints import KNOWN_ENDPOINTS
-from podium.workers.faulty import Faults
 from podium.workers.sandbox import ProgramLimits
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Days = Seconds
 Share = Annotated[float, Field(ge=0, le=1)]
-Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Days = Seconds
 Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -121,32 +119,6 @@ class HedgeTable(Table):
         return Hedge(**self.model_dump())
 
 
-class FaultsTable(Table):
-    """For tests only: the share of calls, from 0 to 1, that have each fault."""
-
-    latency: Share = Field(default=0.0, description="a delay, and then a good reply")
-    rate_limited: Share = Field(default=0.0, description="HTTP 429")
-    rate_limited_with_retry_after: Share = Field(
-        default=0.0, description="HTTP 429 with a `Retry-After` header"
-    )
-    server_error: Share = Field(default=0.0, description="HTTP 500, 502, 503 or 529")
-    reset: Share = Field(default=0.0, description="a connection that is lost before a reply")
-    truncated_stream: Share = Field(
-        default=0.0, description="a reply that breaks off in the middle"
-    )
-    malformed_json: Share = Field(default=0.0, description="a reply that cannot be parsed")
-    wrong_usage: Share = Field(
-        default=0.0, description="a good reply with impossible counts of tokens, or none"
-    )
-    endless: Share = Field(default=0.0, description="a reply that continues until it is stopped")
-    latency_seconds: Delay = Field(default=0.05, description="the mean of the delays")
-    retry_after_seconds: Delay = Field(default=0.05, description="the value of `Retry-After`")
-    seed: int = Field(default=0, description="seed of the choice of calls that fail")
-
-    def faults(self) -> Faults:
-        return Faults(**self.model_dump(exclude={"seed"}))
-
-
 class LimitsTable(Table):
     """Limits of a worker."""
 
@@ -241,9 +213,6 @@ class WorkerTable(Table):
         description="when another worker is called as well because this one is slow; by default, "
         "never",
     )
-    faults: FaultsTable | None = Field(
-        default=None, description="for tests only: faults of its calls"
-    )
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
@@ -272,12 +241,11 @@ class WorkerTable(Table):
         self._check_deployments()
         if secret := find_secret(self.options, "options"):
             raise ValueError(secret_problem(secret))
-        for key in ("faults", "hedge"):
-            if getattr(self, key) and self.provider == CONDUCTOR_PROVIDER:
-                raise ValueError(
-                    f"{key} has no effect on a conductor, which makes no call of its own; "
-                    f"give it to the workers that it calls"
-                )
+        if self.hedge and self.provider == CONDUCTOR_PROVIDER:
+            raise ValueError(
+                "hedge has no effect on a conductor, which makes no call of its own; "
+                "give it to the workers that it calls"
+            )
         changes: dict[str, Any] = {}
         model = self.model or self.name
         if (weights := absolute_weights(model, self.provider, info)) != model:

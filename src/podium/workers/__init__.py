@@ -1,7 +1,6 @@
 """Workers: hosted vendors, local models, test doubles, MCP tools and the program sandbox."""
 
 from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint, connect
-from podium.workers.faulty import Faults, FaultyWorker
 from podium.workers.function import FunctionWorker, worker
 from podium.workers.http import Http
 from podium.workers.scripted import ScriptedWorker
@@ -9,8 +8,6 @@ from podium.workers.scripted import ScriptedWorker
 __all__ = [
     "KNOWN_ENDPOINTS",
     "Endpoint",
-    "Faults",
-    "FaultyWorker",
     "FunctionWorker",
     "Http",
     "KnownEndpoint",
