@@ -73,34 +73,6 @@ def latency(
 
 
 @app.command()
-def histories(
-    count: Annotated[int, typer.Option(min=1, help="Edits.")] = 5000,
-    seed: Annotated[int, typer.Option(help="The seed of the edits.")] = 1,
-) -> None:
-    """Edit conversations at random: a server with a memory sends workers what one without does.
-
-    The exit code is 1 where it does not.
-    """
-    from benchmarks.fuzz import fuzz_histories
-
-    row = fuzz_histories(count, seed, os.cpu_count() or 1)
-    for finding in row.findings:
-        typer.echo(str(finding))
-    typer.echo(f"{row.inputs:,} edits in {row.seconds:.0f} s: {len(row.findings)} findings")
-    raise typer.Exit(bool(row.findings))
-
-
-@app.command()
-def planning(
-    model: Annotated[Path, typer.Argument(metavar="GGUF", help="The file of a local model.")],
-) -> None:
-    """A local model's decision who answers: tokens of the prompt, prefix cache, time."""
-    from benchmarks.planning import measure_planning
-
-    _print(asyncio.run(measure_planning(model)))
-
-
-@app.command()
 def chaos(
     part: Annotated[
         str, typer.Option(metavar="PARTS", help=f"Which parts, of {ALL_PARTS}.")

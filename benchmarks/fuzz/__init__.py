@@ -1,10 +1,9 @@
-"""Fuzz the server with mutated request bodies and edited conversations."""
+"""Fuzz the server with mutated request bodies."""
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -39,42 +38,26 @@ class FuzzRow:
 
 
 def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
-    """Send that many mutated requests in each of the three dialects."""
-    return _share(_bodies, count, seed, processes)
+    """Send that many mutated requests in each of the three dialects.
 
-
-def fuzz_histories(count: int, seed: int, processes: int = 1) -> FuzzRow:
-    """Make that many edits of conversations with servers with and without a memory."""
-    return _share(_histories, count, seed, processes)
-
-
-def _histories(count: int, seed: int) -> FuzzRow:
-    from benchmarks.fuzz.histories import campaign
-
-    return run_on_fast_loop(campaign(count, seed))
-
-
-def _bodies(count: int, seed: int) -> FuzzRow:
-    from benchmarks.fuzz.server import campaign
-
-    return run_on_fast_loop(campaign(count, seed))
-
-
-def _share(campaign: Callable[[int, int], FuzzRow], count: int, seed: int, n: int) -> FuzzRow:
-    """Run a campaign, in `n` processes with a share of the inputs each.
-
-    Of corpora, the largest counts.
+    `processes` have a share of them each; of their corpora, the largest counts.
     """
-    if n == 1:
-        return campaign(count, seed)
+    if processes == 1:
+        return _bodies(count, seed)
     began = time.perf_counter()
-    counts = [count // n + (index < count % n) for index in range(n)]
-    seeds = [seed + index * _SEEDS_APART for index in range(n)]
-    with ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")) as pool:
-        rows = list(pool.map(campaign, counts, seeds))
+    counts = [count // processes + (n < count % processes) for n in range(processes)]
+    seeds = [seed + n * _SEEDS_APART for n in range(processes)]
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        rows = list(pool.map(_bodies, counts, seeds))
     return FuzzRow(
         inputs=sum(row.inputs for row in rows),
         seconds=time.perf_counter() - began,
         findings=tuple(finding for row in rows for finding in row.findings)[:MAX_FINDINGS],
         corpus=max(row.corpus for row in rows),
     )
+
+
+def _bodies(count: int, seed: int) -> FuzzRow:
+    from benchmarks.fuzz.server import campaign
+
+    return run_on_fast_loop(campaign(count, seed))

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.asgi import HttpResponse, InvalidResponse
-from benchmarks.fuzz import fuzz_bodies, fuzz_histories, histories
+from benchmarks.fuzz import fuzz_bodies
 from benchmarks.fuzz.requests import BODIES, MAX_BYTES, EncodedRequest, damage, encode_request
 from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
-from podium.server.answers import tiers
-from podium.server.answers.conversation import Fingerprint
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest
 from podium.server.dialects.responses_input import conversation
@@ -117,21 +115,3 @@ def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:
     read = str(refused.value).partition("expected one of ")[2].partition(";")[0].split(", ")
     sent = [item for body in BODIES["/v1/responses"] for item in body["input"]]
     assert {item.get("type", "message") for item in sent} == set(read)
-
-
-def test_resumed_histories_send_workers_the_same_requests() -> None:
-    row = fuzz_histories(300, seed=1)
-    assert row.findings == ()
-    assert row.inputs >= 300
-    assert row.corpus > 30, "some requests resume a run that waits"
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"), [(Fingerprint, "of"), (tiers, "continues")], ids=["settings", "calls"]
-)
-async def test_a_run_that_is_resumed_with_another_conversation_is_found(
-    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    always: Any = Fingerprint("any", "thing") if name == "of" else True
-    monkeypatch.setattr(owner, name, lambda *_: always)
-    assert (await histories.campaign(300, seed=1)).findings

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from cli.support import SCRIPTED_POOL, Podium
-from podium.store.audit import AuditEntry
-from podium.store.sql.records import AuditLog
 
 
 def database(home: Path) -> Path:
@@ -68,52 +62,21 @@ def test_a_log_that_was_tampered_with_is_found_out(podium: Podium, home: Path) -
     cut = podium("audit", "verify", "--head", whole["head"])
     assert cut.code == 1
     assert "entries were cut off at the end or rewritten, or the digest is" in cut.complaint
-    assert "tampered" not in cut.complaint  # unknown: it may belong to another log
     with sqlite3.connect(database(home)) as connection:
         connection.execute("UPDATE audit SET actor = 'user:eve' WHERE number = 1")
     connection.close()
     changed = podium("audit", "verify")
     assert changed.code == 1
-    assert changed.complaint == "the log was tampered with: entry 1 was changed"
+    assert changed.complaint == "the audit log is not intact: entry 1 was changed"
 
 
-def test_a_noted_digest_may_be_shortened_and_in_capitals(podium: Podium) -> None:
-    before = podium("audit", "verify", "--json").json["head"]
-    podium("keys", "create", "Ada")
-    verified = podium("audit", "verify")
-    assert verified.out.startswith("1 entry, none changed")
-    head = verified.out.split()[-1]
-    podium("keys", "create", "Bob")
-    for noted in (head, head[:8], head[:20].upper(), f" {head}\n", before):
-        assert podium("audit", "verify", "--head", noted).code == 0, noted
-    other = head[:8] + ("0" if head[8] != "0" else "1")
-    unknown = podium("audit", "verify", "--head", other)
-    assert unknown.code == 1
-    assert unknown.complaint.startswith(f"no entry has the digest {other}: ")
-
-
-@pytest.mark.parametrize("noted", ["", "5f2c9a1", "5f2c9a1…", "x" * 64, "0" * 65])
-def test_an_invalid_digest_is_refused(podium: Podium, noted: str) -> None:
-    ended = podium("audit", "verify", "--head", noted)
-    assert ended.code == 2
-    assert "is not a digest; give the 64 digits" in ended.complaint
-
-
-def test_a_beginning_that_two_digests_have_is_refused(
-    podium: Podium, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_noted_digest_may_be_that_of_any_entry(podium: Podium) -> None:
+    noted = [podium("audit", "verify", "--json").json["head"]]
     for name in ("Ada", "Bob"):
         podium("keys", "create", name)
-    entries = AuditLog.entries
-
-    async def alike(log: AuditLog, **narrowing: Any) -> list[AuditEntry]:
-        found = await entries(log, **narrowing)
-        return [replace(entry, digest=f"5f2c9a1b{entry.digest[8:]}") for entry in found]
-
-    monkeypatch.setattr(AuditLog, "entries", alike)
-    ended = podium("audit", "verify", "--head", "5f2c9a1b")
-    assert ended.code == 2
-    assert "the digests of 2 entries start with 5f2c9a1b; give more digits" in ended.complaint
+        noted.append(podium("audit", "verify").out.split()[-1])
+    for head in noted:
+        assert podium("audit", "verify", "--head", head).code == 0, head
 
 
 def test_an_invalid_time_is_refused(podium: Podium) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json as json_
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,23 +19,17 @@ from podium.cli.output import (
     echo_error,
     echo_json,
     format_local_time,
-    shorten,
     to_one_line,
 )
 from podium.cli.session import Result, run_with_store
 from podium.core.errors import UsageError
 from podium.core.run import timestamp
-from podium.store.audit import GENESIS_DIGEST, AuditEntry
+from podium.store.audit import AuditEntry
 
 if TYPE_CHECKING:
     from podium.store.sql.records import AuditLog
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
-
-MIN_DIGEST_CHARS: Final = 8
-"""The fewest digits of a digest that identify an entry."""
-
-_DIGEST: Final = re.compile(rf"[0-9a-f]{{{MIN_DIGEST_CHARS},{len(GENESIS_DIGEST)}}}")
 
 
 @app.command("list")
@@ -73,8 +66,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="DIGEST",
-            help="The last digest that you noted, or its first 8 digits or more: shows whether "
-            "entries were cut off.",
+            help="The last digest that you noted: shows whether entries were cut off.",
         ),
     ] = None,
     json: options.Json = False,
@@ -85,46 +77,15 @@ def verify(
     Each entry holds a digest of itself and of the one before. Note the last digest elsewhere, and
     pass it as --head later: nothing else can show that entries were cut off at the end.
     """
-    noted = None if head is None else _parse_digest(head)
-    checked = _with_log(config, lambda log: log.verify())
-    problem = None if checked.problem is None else f"the log was tampered with: {checked.problem}"
-    if problem is None and noted is not None:
-        problem = _with_log(config, lambda log: _missing_digest(log, noted))
+    checked = _with_log(config, lambda log: log.verify(head))
     if json:
-        echo_json({"entries": checked.entries, "head": checked.head, "problem": problem})
-    elif problem is None:
+        echo_json(asdict(checked))
+    elif checked.problem is None:
         entries = "1 entry" if checked.entries == 1 else f"{checked.entries} entries"
         echo(f"{entries}, none changed; the last has the digest {checked.head}")
-    if problem is not None:
-        echo_error(problem)
+    if checked.problem is not None:
+        echo_error(f"the audit log is not intact: {checked.problem}")
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _parse_digest(head: str) -> str:
-    digits = head.strip().lower()
-    if not _DIGEST.fullmatch(digits):
-        raise UsageError(
-            f"--head {shorten(head, 80)!r} is not a digest; give the {len(GENESIS_DIGEST)} digits "
-            f"(0-9, a-f) that podium audit verify printed, or the first {MIN_DIGEST_CHARS} or more"
-        )
-    return digits
-
-
-async def _missing_digest(log: AuditLog, noted: str) -> str | None:
-    """Say what is wrong with the noted digest; None if exactly one entry has it."""
-    found = int(GENESIS_DIGEST.startswith(noted))
-    before: int | None = None
-    while entries := await log.entries(before=before, limit=1_000):
-        found += sum(entry.digest.startswith(noted) for entry in entries)
-        before = entries[-1].number
-    if found > 1:
-        raise UsageError(f"the digests of {found} entries start with {noted}; give more digits")
-    if found:
-        return None
-    return (
-        f"no entry has the digest {noted}: entries were cut off at the end or rewritten, or the "
-        f"digest is from another log"
-    )
 
 
 def _line(entry: AuditEntry) -> str:

@@ -109,9 +109,10 @@ def digest_of(entry: AuditEntry, before: str) -> str:
     return sha256(content.encode()).hexdigest()
 
 
-def verify_entries(entries: Iterable[AuditEntry]) -> AuditVerification:
-    """Check entries in order, from the first."""
+def verify_entries(entries: Iterable[AuditEntry], noted: str | None = None) -> AuditVerification:
+    """Check entries in order, from the first; one of them must have the `noted` digest."""
     count, head = 0, GENESIS_DIGEST
+    is_found = noted in (None, head)
     for entry in entries:
         if entry.number != count + 1:
             missing = f"entry {count + 1} is missing, found {entry.number} in its place"
@@ -119,7 +120,15 @@ def verify_entries(entries: Iterable[AuditEntry]) -> AuditVerification:
         if entry.digest != digest_of(entry, head):
             return AuditVerification(count, head, f"entry {entry.number} was changed")
         count, head = entry.number, entry.digest
-    return AuditVerification(count, head)
+        is_found = is_found or head == noted
+    if is_found:
+        return AuditVerification(count, head)
+    return AuditVerification(
+        count,
+        head,
+        f"no entry has the digest {noted}: entries were cut off at the end or rewritten, or the "
+        f"digest is from another log",
+    )
 
 
 def local_event(

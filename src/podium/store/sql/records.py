@@ -103,8 +103,9 @@ class AuditLog(DatabasePart):
             rows = (await connection.execute(query)).mappings().all()
         return [AuditEntry(**row) for row in rows]
 
-    async def verify(self) -> AuditVerification:
-        """Check the digest of each entry against the one before."""
+    async def verify(self, noted: str | None = None) -> AuditVerification:
+        """Check the digest of each entry against the one before, and that one has the digest that
+        was `noted`."""
         found: list[AuditEntry] = []
         while True:
             query = select(AUDIT).order_by(AUDIT.c.number).limit(PAGE)
@@ -114,7 +115,7 @@ class AuditLog(DatabasePart):
                 rows = (await connection.execute(query)).mappings().all()
             found += [AuditEntry(**row) for row in rows]
             if len(rows) < PAGE:
-                return verify_entries(found)
+                return verify_entries(found, noted)
 
 
 class DisabledWorkerStore(DatabasePart):

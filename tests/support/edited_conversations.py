@@ -328,7 +328,7 @@ async def campaign(count: int, seed: int) -> FuzzRow:
     with TemporaryDirectory(prefix="podium-fuzz-") as directory:
         store = await SqlRunStore.open(Path(directory) / "podium.db")
         async with serve(store) as whole, serve(RunStore()) as blank:
-            done = Campaign(whole, blank, Random(seed))  # noqa: S311 -- repeatable
+            done = Campaign(whole, blank, Random(seed))
             while done.edits < count and len(done.findings) < MAX_FINDINGS:
                 await done.converse()
     return FuzzRow(
