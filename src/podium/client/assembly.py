@@ -18,12 +18,14 @@ from podium._util.lab import lab_extra
 from podium.conductors import (
     KINDS,
     Conductor,
+    FixedConductor,
     LoadRouter,
     ModelConductor,
+    RouterConductor,
+    RulesConductor,
     TierRouter,
     plan,
 )
-from podium.conductors import build as build_conductor
 from podium.conductors.evolved_turns import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
@@ -76,17 +78,16 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         worker.profile.name: _connect(worker, environment, http) for worker in settings.workers
     }
     chosen, reader, planner = settings.conductor, None, None
+    conductor: Conductor
     if chosen.worker is not None and chosen.worker not in settings.workers:
         planner = _connect(chosen.worker, environment, http)
     if chosen.kind == "evolved" and chosen.coordinator is not None:
         conductor, reader = load_evolved_conductor(chosen.coordinator, notice=chosen.notice)
-    else:
-        named = workers.get(chosen.worker.profile.name) if chosen.worker is not None else None
-        file = read_workflow_file(chosen.workflow) if chosen.workflow else None
-        conductor = build_conductor(
-            chosen.kind,
-            worker=planner or named,
-            workflow=file.workflow(settings.pool) if file else None,
+    elif chosen.kind == "fixed" and chosen.workflow is not None:
+        conductor = FixedConductor(read_workflow_file(chosen.workflow).workflow(settings.pool))
+    elif chosen.kind == "model" and chosen.worker is not None:
+        conductor = ModelConductor(
+            planner or workers[chosen.worker.profile.name],
             prompt=chosen.prompt,
             few_shot=chosen.few_shot,
             temperature=chosen.temperature,
@@ -94,6 +95,8 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
             overlap=chosen.overlap,
             speculate=chosen.speculate,
         )
+    else:
+        conductor = RulesConductor() if chosen.kind == "rules" else RouterConductor()
     return Assembly(
         tuple(workers.values()),
         settings.pool,
@@ -119,8 +122,10 @@ def assemble_workers(
     match conductor:
         case None | "model":
             return Assembly(tuple(workers), pool, ModelConductor(by_name[pool.best.name]))
-        case "rules" | "router":
-            return Assembly(tuple(workers), pool, build_conductor(conductor))
+        case "rules":
+            return Assembly(tuple(workers), pool, RulesConductor())
+        case "router":
+            return Assembly(tuple(workers), pool, RouterConductor())
         case "fixed":
             raise UsageError("conductor 'fixed' needs a workflow; use FixedConductor(workflow)")
         case str() if conductor.startswith(EVOLVED_PREFIX):
@@ -174,15 +179,14 @@ def load_evolved_conductor(
     The model that reads is loaded with the first question.
     """
     with lab_extra():
-        from podium_lab.evolution.coordinator import Coordinator
+        from podium_lab.evolution.coordinator import Coordinator, EvolvedConductor
         from podium_lab.evolution.hidden_states import HiddenStateReader
 
     description = read_description(directory)
     reader = HiddenStateReader(description.base, token=description.token)
     coordinator = Coordinator.load(directory)
     scaled = reader.with_scales(description.matrices, coordinator.scales)
-    conductor = build_conductor("evolved", coordinator=coordinator, reader=scaled, notice=notice)
-    return conductor, reader
+    return EvolvedConductor(coordinator, scaled, notice=notice), reader
 
 
 async def close_all(items: Iterable[object]) -> None:

@@ -18,7 +18,6 @@ import logging
 import os
 import sqlite3
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import asdict
@@ -32,12 +31,6 @@ from podium.core.worker import Worker
 
 MIN_BYTES: Final = 65_536
 """A smaller file could not hold its own structure and a few replies."""
-
-MEMORY_BYTES: Final = 64 * 1024 * 1024
-"""Bytes in memory of a cache that has a file."""
-
-ENTRY_BYTES: Final = 400
-"""Bytes of an entry in memory beside its text."""
 
 BUSY_SECONDS: Final = 5.0
 """Seconds that a write waits for another process."""
@@ -67,30 +60,24 @@ class ReplyCache:
         self.hits = 0
         self.shared = 0
         self.misses = 0
-        self._memory = _MemoryCache(max_bytes if path is None else min(max_bytes, MEMORY_BYTES))
         self._in_flight: dict[
             tuple[asyncio.AbstractEventLoop, bytes], list[asyncio.Future[_Outcome]]
         ] = {}
-        self._file: _FileCache | None = None
-        if path is not None:
-            try:
-                self._file = _FileCache(path, max_bytes)
-            except (sqlite3.Error, OSError) as error:
-                self._drop_file(error)
+        self._max_bytes = max_bytes
+        try:
+            self._database = _ReplyDatabase(path, max_bytes)
+        except (sqlite3.Error, OSError) as error:
+            self._continue_in_memory(error)
 
     def get(self, key: bytes) -> Reply | None:
         """Return the cached reply, or None."""
-        reply = self._memory.get(key)
         try:
-            if self._file is not None:
-                if reply is not None:
-                    self._file.touch(key)
-                elif (document := self._file.get(key)) is not None:
-                    reply = _decode(document)
-                    if reply is not None:
-                        self._memory.put(key, reply, len(document))
+            document = self._database.get(key)
         except sqlite3.Error as error:
-            self._drop_file(error)
+            self._database.abandon()
+            self._continue_in_memory(error)
+            return None
+        reply = None if document is None else _decode(document)
         if reply is not None:
             self.hits += 1
         return reply
@@ -99,12 +86,12 @@ class ReplyCache:
         document = _encode(reply)
         if len(document) > self._longest:
             return
-        self._memory.put(key, reply, len(document))
         try:
-            if self._file is not None:
-                self._file.put(key, document)
+            self._database.put(key, document)
         except sqlite3.Error as error:
-            self._drop_file(error)
+            self._database.abandon()
+            self._continue_in_memory(error)
+            self._database.put(key, document)
 
     async def fetch(self, key: bytes, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         """Return the reply; the first caller asks and the others wait for it.
@@ -150,13 +137,13 @@ class ReplyCache:
                     future.set_result(outcome)
 
     def close(self) -> None:
-        """Close the file; the memory cache stays usable."""
-        if self._file is not None:
-            try:
-                self._file.close()
-            except sqlite3.Error as error:
-                self._drop_file(error)
-            self._file = None
+        """Close the file; the cache continues in memory."""
+        try:
+            self._database.close()
+        except sqlite3.Error as error:
+            self._continue_in_memory(error)
+        else:
+            self._database = _ReplyDatabase(None, self._max_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -164,16 +151,14 @@ class ReplyCache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _drop_file(self, error: Exception) -> None:
+    def _continue_in_memory(self, error: Exception) -> None:
         log.warning(
             "the reply cache %s cannot be used: %s; replies are cached in memory only; "
             "free disk space, or repair or move the file, before the next run",
             self.path,
             error,
         )
-        file, self._file = self._file, None
-        if file is not None:
-            file.abandon()
+        self._database = _ReplyDatabase(None, self._max_bytes)
 
 
 class CachedWorker:
@@ -228,45 +213,23 @@ class CachedWorker:
         return key.digest()
 
 
-class _MemoryCache:
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._entries: OrderedDict[bytes, tuple[Reply, int]] = OrderedDict()
-
-    def get(self, key: bytes) -> Reply | None:
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        self._entries.move_to_end(key)
-        return entry[0]
-
-    def put(self, key: bytes, reply: Reply, length: int) -> None:
-        size = length + ENTRY_BYTES
-        _, former = self._entries.pop(key, (None, 0))
-        self._entries[key] = (reply, size)
-        self._bytes += size - former
-        while self._bytes > self._max_bytes:
-            _, (_, size) = self._entries.popitem(last=False)
-            self._bytes -= size
-
-
-class _FileCache:
-    """The replies on disk; last uses are written in batches."""
+class _ReplyDatabase:
+    """Replies in a file, or in memory; last uses are written in batches."""
 
     MAX_TOUCHED: Final = 4096
     EVICTION_BATCH: Final = 4
     MAX_EVICTION_BATCHES: Final = 64
     SPARE_PAGES: Final = 3  # overhead of a row, in pages
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # replies are private
+    def __init__(self, path: Path | None, max_bytes: int) -> None:
+        if path is not None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # replies are private
         self._max_bytes = max_bytes
         self._touched: dict[bytes, int] = {}
         # The loop may live on another thread than the one that made the cache.
         self._database = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            path or ":memory:", timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
             self._prepare()
@@ -297,10 +260,10 @@ class _FileCache:
         row = self._database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        self.touch(key)
+        self._touch(key)
         return str(row[0])
 
-    def touch(self, key: bytes) -> None:
+    def _touch(self, key: bytes) -> None:
         self._touched[key] = time.time_ns()
         if len(self._touched) >= self.MAX_TOUCHED:
             self._write_touched()
