@@ -21,9 +21,10 @@ from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.core.request import Message
 from podium.train.diagnostics import Rollout, StepDiagnostics, diagnose
-from podium.train.exercises import exercises, recipe_pool
+from podium.train.exercises import load_exercises
 from podium.train.recipe import read_recipe
 from podium.train.score import Scorer
+from podium.train.worker_set import recipe_pool
 from podium_lab.etudes.workers import oracle_workers
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "etudes.toml"
@@ -43,7 +44,7 @@ async def one_step() -> StepDiagnostics:
     scorer = Scorer(oracle_workers(), reward=recipe.reward.reward())
     rng = Random(7)  # noqa: S311 - repeatable, not secret
     rollouts = []
-    for task, context, number in exercises(recipe, recipe_pool(recipe)):
+    for task, context, number in load_exercises(recipe, recipe_pool(recipe)).train:
         messages = prompt.messages(context)
         texts = [policy(messages, context, rng) for _ in range(ROLLOUTS)]
         scores = await asyncio.gather(*(scorer.score(t, task, context.pool) for t in texts))

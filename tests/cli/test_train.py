@@ -15,8 +15,7 @@ import pytest
 from cli.support import REPOSITORY, Podium
 from podium.config import Settings
 from podium.core.errors import Unavailable, install_command
-from podium.train import exercises as pools
-from podium.train import preflight
+from podium.train import preflight, worker_set
 from podium.train.recipe import Recipe
 from podium.train.training_log import STATE_FILE
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, TASK, write_recipe
@@ -150,7 +149,7 @@ def test_a_pool_that_does_not_answer_is_reported_before_anything_is_trained(
     async def check_pool(settings: Settings, environment: Any) -> None:
         raise Unavailable(f"{settings.source}: no answer from one: asleep")
 
-    monkeypatch.setattr(pools, "check_pool", check_pool)
+    monkeypatch.setattr(worker_set, "check_pool", check_pool)
     ended = podium("train", "grpo", recipe)
     assert ended.code == 1
     assert ended.complaint.endswith("no answer from one: asleep")
@@ -166,7 +165,7 @@ def test_only_one_of_accelerates_processes_asks_the_workers_and_writes(
     async def check_pool(settings: Settings, environment: Any) -> None:
         raise AssertionError("the first process asks for all")
 
-    monkeypatch.setattr(pools, "check_pool", check_pool)
+    monkeypatch.setattr(worker_set, "check_pool", check_pool)
     monkeypatch.setenv("RANK", "1")
     ended = podium("train", "grpo", recipe)
     assert (ended.code, ended.out) == (0, "")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podium._util.lab import EVERYDAY
-from podium.train.exercises import Exercise, held_out_exercises, recipe_pool
+from podium.train.exercises import Exercise, load_exercises
 from podium.train.recipe import Recipe, read_recipe
+from podium.train.worker_set import recipe_pool
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 OF_MODELS = sorted(path for path in RECIPES.glob("*.toml") if not path.stem.startswith("router"))
@@ -89,5 +90,5 @@ def make_recipe(directory: Path, text: str = GRPO, overrides: Sequence[str] = ()
 
 def everyday_exercises(recipe: Recipe) -> list[Exercise]:
     """The everyday questions among the exercises that progress is measured by."""
-    measured = held_out_exercises(recipe, recipe_pool(recipe))
+    measured = load_exercises(recipe, recipe_pool(recipe)).held_out
     return [exercise for exercise in measured if exercise.task.kind == EVERYDAY]

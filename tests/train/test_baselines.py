@@ -22,11 +22,10 @@ from podium.train.diagnostics import (
 )
 from podium.train.exercises import (
     Exercise,
-    held_out_exercises,
-    recipe_pool,
+    load_exercises,
 )
 from podium.train.recipe import Recipe
-from podium.train.worker_set import make_scorers
+from podium.train.worker_set import recipe_pool
 from podium_lab.etudes import FAMILIES, FlakyWorker
 from podium_lab.etudes.training import held_out_etudes
 from podium_lab.etudes.workers import oracle_workers
@@ -61,9 +60,7 @@ def recipe(tmp_path: Path) -> Recipe:
 async def measured(recipe: Recipe, share_forgotten: float = 0.0) -> Baselines:
     pool = recipe_pool(recipe)
     workers = [FlakyWorker(worker, share_forgotten) for worker in oracle_workers()]
-    return await measure_baselines(
-        recipe, make_scorers(recipe, workers).plain, pool, held_out_exercises(recipe, pool)
-    )
+    return await measure_baselines(recipe, workers, pool, load_exercises(recipe, pool).held_out)
 
 
 async def test_ideal_plans_reach_the_ceiling_and_no_worker_comes_near_it(recipe: Recipe) -> None:
@@ -102,9 +99,7 @@ async def test_ideal_plans_have_the_access_that_plans_may_have(tmp_path: Path) -
 
 async def test_everyday_questions_have_no_answer_to_be_measured_by(recipe: Recipe) -> None:
     pool = recipe_pool(recipe)
-    found = await measure_baselines(
-        recipe, make_scorers(recipe, oracle_workers()).plain, pool, everyday_exercises(recipe)
-    )
+    found = await measure_baselines(recipe, oracle_workers(), pool, everyday_exercises(recipe))
     assert (found.tasks, found.workers) == (0, {})
 
 
@@ -128,9 +123,7 @@ async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ce
     pool = Pool((sums.profile, gone.profile))
     exercises = [asked("6 x 7?", pool), asked("4 x 11?", pool)]
     recipe = make_recipe(tmp_path)
-    found = await measure_baselines(
-        recipe, make_scorers(recipe, [sums, gone]).plain, pool, exercises
-    )
+    found = await measure_baselines(recipe, [sums, gone], pool, exercises)
     assert found == Baselines(2, {"sums": Accuracy(0.5, {"6 x 7?": 1.0, "4 x 11?": 0.0})})
     assert sums.asked == ["6 x 7?", "4 x 11?"], "a worker alone is nobody's substitute"
     assert str(found) == "on 2 questions: sums alone 0.500, the best of all workers"
@@ -162,14 +155,9 @@ FOUND = Baselines(
 )
 
 
-def test_a_step_is_held_against_the_best_worker_kind_by_kind() -> None:
-    assert FOUND.best == "facts", "the first of equally good ones"
-    against = FOUND.for_step({"chain-2"}, max_tokens=160)
-    assert against.best_single == {"one": 0.75, "chain-2": 0.25}
-    assert against.ceiling == {"one": 1.0, "chain-2": 0.8}
-    assert (against.multi_step_kinds, against.max_tokens) == ({"chain-2"}, 160)
-    nothing = Baselines(0, {}).for_step(None, max_tokens=160)
-    assert (nothing.best_single, nothing.ceiling, nothing.multi_step_kinds) == (None, None, None)
+def test_the_best_worker_is_the_first_of_equally_good_ones() -> None:
+    assert FOUND.best == "facts"
+    assert Baselines(0, {}).best == ""
 
 
 def test_what_was_measured_is_read_again_as_it_was(tmp_path: Path) -> None:

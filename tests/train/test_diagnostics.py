@@ -9,9 +9,16 @@ import pytest
 
 from podium.core.errors import UsageError
 from podium.core.workflow import Step, Workflow
-from podium.train.diagnostics import Rollout, StepBaselines, diagnose
+from podium.train.diagnostics import Accuracy, Baselines, Rollout, diagnose
 from support.rollouts import ACCEPTED, DROPPED, MALFORMED, POOL, chain, plan, rollouts, run_of
 from support.rounds import answered
+
+
+def baselines(best: dict[str, float], ceiling: dict[str, float] | None = None) -> Baselines:
+    """What one worker and, if given, ideal plans reach in each kind."""
+    return Baselines(
+        8, {"ann": Accuracy(0.5, best)}, None if ceiling is None else Accuracy(0.9, ceiling)
+    )
 
 
 def test_rates_tell_valid_right_and_dropped_apart() -> None:
@@ -43,7 +50,6 @@ def test_plans_are_counted_by_length_and_shape() -> None:
     assert seen.steps == {0: 1, 1: 1, 2: 1, 3: 1}
     assert seen.mean_steps == 2.0
     assert seen.shapes == pytest.approx({"one-shot": 1 / 3, "chain": 1 / 3, "fan-out/join": 1 / 3})
-    assert seen.one_step == pytest.approx(1 / 3)
 
 
 def test_workers_are_counted_by_steps_including_unused_ones() -> None:
@@ -69,7 +75,7 @@ def test_the_earlier_round_is_not_counted_again() -> None:
 
 def test_regret_and_the_gap_to_the_ceiling_are_taken_from_the_baselines() -> None:
     scores = rollouts([plan("ann"), plan("ann", right=False)])
-    seen = diagnose(scores, StepBaselines(best_single={"sums": 0.2}, ceiling={"sums": 0.98}))
+    seen = diagnose(scores, baselines({"sums": 0.2}, {"sums": 0.98}))
     assert seen.regret == pytest.approx(-0.3)
     assert seen.ceiling_gap == pytest.approx(0.48)
     unknown = diagnose(scores)
@@ -82,9 +88,9 @@ def test_references_by_kind_are_weighed_by_the_rollouts_of_each_kind_they_know()
         *rollouts([plan("ann", right=False)], kind="words"),
         *rollouts([plan("ann", right=False)], kind="unheard of"),
     ]
-    seen = diagnose(mixed, StepBaselines(best_single={"sums": 0.5, "words": 0.1}))
+    seen = diagnose(mixed, baselines({"sums": 0.5, "words": 0.1}))
     assert seen.regret == pytest.approx((3 * (0.5 - 1) + (0.1 - 0)) / 4)
-    assert diagnose(mixed, StepBaselines(ceiling={"other": 1.0})).ceiling_gap is None
+    assert diagnose(mixed, baselines({}, {"other": 1.0})).ceiling_gap is None
 
 
 def test_a_group_has_spread_when_its_rewards_differ() -> None:
@@ -95,7 +101,7 @@ def test_a_group_has_spread_when_its_rewards_differ() -> None:
 
 def test_lengths_are_reported_against_the_limit() -> None:
     long, short = rollouts([plan("ann")], tokens=160), rollouts([plan("ann")] * 3, tokens=40)
-    seen = diagnose([*long, *short], StepBaselines(max_tokens=160))
+    seen = diagnose([*long, *short], max_tokens=160)
     assert (seen.mean_tokens, seen.most_tokens, seen.at_the_limit) == (70.0, 160, 0.25)
 
 

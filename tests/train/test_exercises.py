@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.train.exercises import exercises, held_out_exercises, recipe_pool
+from podium.train.exercises import load_exercises
 from podium.train.recipe import Recipe, read_recipe
+from podium.train.worker_set import recipe_pool
 from support.recipes import GRPO, everyday_exercises, make_recipe
 
 ETUDES = """
@@ -66,7 +67,7 @@ def own_recipe(directory: Path, *settings: str) -> Recipe:
 
 
 def pools(recipe: Recipe) -> list[str]:
-    drawn = exercises(recipe, FIVE)
+    drawn = load_exercises(recipe, FIVE).train
     return ["".join(exercise.context.pool.names) for exercise in drawn]
 
 
@@ -75,7 +76,7 @@ def pools(recipe: Recipe) -> list[str]:
 
 def test_there_is_an_exercise_for_every_question_of_every_step(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, ETUDES)
-    drawn = exercises(recipe, recipe_pool(recipe))
+    drawn = load_exercises(recipe, recipe_pool(recipe)).train
     assert len(drawn) == 80
     assert all(one.task.question == one.context.question for one in drawn)
     assert {one.context.max_steps for one in drawn} == {4}
@@ -87,7 +88,7 @@ def test_steps_that_go_over_the_same_questions_have_none_of_their_own(tmp_path: 
     settings = [f"data.etudes.stage={stages}", "data.etudes.everyday_share=0.0", "grpo.steps=7"]
     recipe = make_recipe(tmp_path, ETUDES, [*settings, "grpo.num_iterations=2"])
     assert recipe.grpo is not None
-    kinds = [one.task.kind for one in exercises(recipe, recipe_pool(recipe))]
+    kinds = [one.task.kind for one in load_exercises(recipe, recipe_pool(recipe)).train]
     a_step = recipe.grpo.questions
     assert kinds == ["one"] * 2 * a_step + ["chain-3"] * 2 * a_step
 
@@ -96,13 +97,13 @@ def test_a_seed_gives_the_same_exercises_and_another_gives_others(tmp_path: Path
     drawn = []
     for seed in (1, 1, 2):
         recipe = make_recipe(tmp_path, ETUDES, [f"run.seed={seed}"])
-        drawn.append([one.context for one in exercises(recipe, recipe_pool(recipe))])
+        drawn.append([one.context for one in load_exercises(recipe, recipe_pool(recipe)).train])
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_as_many_questions_are_everyday_ones_as_the_recipe_says(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, ETUDES, ["grpo.steps=50"])
-    kinds = Counter(one.task.kind for one in exercises(recipe, recipe_pool(recipe)))
+    kinds = Counter(one.task.kind for one in load_exercises(recipe, recipe_pool(recipe)).train)
     assert kinds["everyday"] == pytest.approx(100, abs=30)
 
 
@@ -110,7 +111,7 @@ def test_pools_differ_from_question_to_question_and_lack_no_worker_that_is_neede
     tmp_path: Path,
 ) -> None:
     recipe = make_recipe(tmp_path, ETUDES)
-    drawn = exercises(recipe, recipe_pool(recipe))
+    drawn = load_exercises(recipe, recipe_pool(recipe)).train
     assert len({one.context.pool.names for one in drawn}) > 40
     sizes = [len(one.context.pool.workers) for one in drawn]
     assert min(sizes) < 6 < max(sizes)
@@ -120,8 +121,8 @@ def test_pools_differ_from_question_to_question_and_lack_no_worker_that_is_neede
 def test_what_is_measured_was_never_trained_on(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, ETUDES, ["grpo.steps=50"])
     pool = recipe_pool(recipe)
-    measured = held_out_exercises(recipe, pool)
-    trained = exercises(recipe, pool)
+    measured = load_exercises(recipe, pool).held_out
+    trained = load_exercises(recipe, pool).train
     assert len(measured) == 40 + len(everyday_exercises(recipe))
     assert not {one.task.question for one in measured} & {one.task.question for one in trained}
     described = {worker.description for one in trained for worker in one.context.pool}
@@ -133,7 +134,7 @@ def test_what_is_measured_was_never_trained_on(tmp_path: Path) -> None:
 
 
 def test_every_task_comes_once_before_any_comes_again(own: Path) -> None:
-    names = [one.task.id for one in exercises(own_recipe(own), FIVE)]
+    names = [one.task.id for one in load_exercises(own_recipe(own), FIVE).train]
     assert len(names) == 40
     for where in range(0, 39, 3):
         assert sorted(names[where : where + 3]) == ["x", "y", "z"]
@@ -158,7 +159,7 @@ def test_a_question_may_have_a_part_of_the_pool_of_any_size_that_is_allowed(own:
 
 def test_a_missing_fallback_is_removed(own: Path) -> None:
     subset = ("pool.subset.smallest=2", "pool.subset.largest=4")
-    for one in exercises(own_recipe(own, *subset), FIVE):
+    for one in load_exercises(own_recipe(own, *subset), FIVE).train:
         pool = one.context.pool
         if "a" in pool.names:
             assert pool["a"].fallback == ("b" if "b" in pool.names else None)

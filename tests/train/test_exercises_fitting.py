@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.train.exercises import MAX_LEFT_OUT, exercises, recipe_pool
+from podium.train.exercises import MAX_LEFT_OUT, load_exercises
 from podium.train.recipe import Recipe
+from podium.train.worker_set import recipe_pool
 from podium_lab.etudes.tasks import everyday_questions
 from support.recipes import GRPO, everyday_exercises, make_recipe
 
@@ -43,9 +44,9 @@ def recipe(tmp_path: Path) -> Recipe:
 
 
 def test_the_next_exercise_takes_the_place_of_one_that_is_too_long(recipe: Recipe) -> None:
-    every = exercises(recipe, recipe_pool(recipe))
+    every = load_exercises(recipe, recipe_pool(recipe)).train
     left_out = {exercise.task.id for exercise in every[1::3]}
-    fitting = exercises(recipe, recipe_pool(recipe), lambda e: e.task.id not in left_out)
+    fitting = load_exercises(recipe, recipe_pool(recipe), lambda e: e.task.id not in left_out).train
     assert len(every) == len(fitting) == 40
     stayed = [exercise for exercise in every[:16] if exercise.task.id not in left_out]
     assert 0 < len(stayed) < 16
@@ -55,7 +56,7 @@ def test_the_next_exercise_takes_the_place_of_one_that_is_too_long(recipe: Recip
 
 def test_a_stage_lasts_as_long_however_many_are_left_out(recipe: Recipe) -> None:
     turn = iter(range(10_000))
-    drawn = exercises(recipe, recipe_pool(recipe), lambda _: next(turn) % 3 == 0)
+    drawn = load_exercises(recipe, recipe_pool(recipe), lambda _: next(turn) % 3 == 0).train
     assert [exercise.task.kind for exercise in drawn] == ["one"] * 16 + ["chain-3"] * 24
 
 
@@ -64,7 +65,7 @@ def test_where_none_fits_it_is_reported(recipe: Recipe, tmp_path: Path) -> None:
     for endless in (recipe, own):
         turn = iter(range(MAX_LEFT_OUT))
         with pytest.raises(ConfigError, match="1,000 questions in a row have a prompt that is"):
-            exercises(endless, recipe_pool(endless), lambda _, turn=turn: next(turn) < 0)  # type: ignore[misc]
+            load_exercises(endless, recipe_pool(endless), lambda _, turn=turn: next(turn) < 0)  # type: ignore[misc]
 
 
 def test_a_curriculum_that_ends_before_the_training_is_refused(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_curriculum_that_ends_before_the_training_is_refused(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"the stages last 4 steps, and grpo\.steps is 5"):
         make_recipe(tmp_path, short)
     shorter = make_recipe(tmp_path, short, ["grpo.steps=3"])
-    assert len(exercises(shorter, recipe_pool(shorter))) == 24
+    assert len(load_exercises(shorter, recipe_pool(shorter)).train) == 24
 
 
 # ---- everyday questions

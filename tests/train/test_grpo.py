@@ -27,10 +27,9 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from trl import GRPOTrainer
 
-from podium.train import grpo, shared_prompts
+from podium.train import grpo, shared_prompts, worker_set
 from podium.train.rollouts import Policy, Rollouts
 from podium.train.training_log import last_checkpoint
-from podium.train.worker_set import Scorers
 
 pytestmark = pytest.mark.torch
 
@@ -84,7 +83,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Earned], Judge]:
 
     def install(earned: Earned) -> Judge:
         judge = Judge(earned)
-        monkeypatch.setattr(grpo, "make_scorers", lambda *_: Scorers(judge, judge))
+        monkeypatch.setattr(worker_set, "make_scorer", lambda *_: judge)
         monkeypatch.setattr(Policy, "decode", lambda _, tokens: " ".join(map(str, tokens)))
         return judge
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.train.exercises import recipe_pool
 from podium.train.preflight import calls_a_run, estimate
 from podium.train.recipe import read_recipe
+from podium.train.worker_set import recipe_pool
 from support.recipes import EVOLVE, LESSONS, POOL, RECIPES, make_recipe
 
 ASSUMED = ["estimate.steps=2.0", "estimate.input_tokens=1000", "estimate.output_tokens=100"]

@@ -52,7 +52,7 @@ def test_what_was_only_half_written_is_no_checkpoint(tmp_path: Path, state: str 
 )
 def test_a_full_disk_is_explained_for_every_writer(tmp_path: Path, error: Exception) -> None:
     nothing_yet = pytest.raises(
-        StoreError, match="no space left in .*no checkpoint is whole.*--resume"
+        StoreError, match="no space left in .*no checkpoint is whole.*start again"
     )
     with nothing_yet, explain_out_of_space(tmp_path, memory_keys="sft.batch"):
         raise error

@@ -47,7 +47,7 @@ ADAPTERS = ETUDES.replace(
 
 @asynccontextmanager
 async def connected_workers(recipe: Recipe) -> AsyncIterator[WorkerSet]:
-    worker_set = connect_workers(recipe, Http())
+    worker_set = connect_workers(recipe)
     yield worker_set
     await worker_set.close()
 

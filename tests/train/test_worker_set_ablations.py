@@ -13,11 +13,15 @@ from podium.core.pool import Limits, Pool
 from podium.core.task import Task
 from podium.core.workflow import Access, Step, Workflow
 from podium.train.exercises import (
-    recipe_pool,
     recipe_prompt,
 )
 from podium.train.recipe import Recipe
-from podium.train.worker_set import make_scorers, refuse_indices, with_fixed_subtasks
+from podium.train.worker_set import (
+    make_scorer,
+    recipe_pool,
+    refuse_indices,
+    with_fixed_subtasks,
+)
 from podium_lab.etudes import FlakyWorker
 from podium_lab.etudes.values import UNSURE
 from support.harness import FakeWorker
@@ -77,7 +81,7 @@ def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, acc
 async def test_only_later_rounds_use_flaky_workers(tmp_path: Path) -> None:
     knowing, pool = fakes()
     flaky_workers = [FlakyWorker(worker, 1.0) for worker in knowing]
-    scorer = make_scorers(recipe_with(tmp_path), knowing, flaky_workers).recipe
+    scorer = make_scorer(recipe_with(tmp_path), knowing, flaky_workers)
     text = write(chain(), pool)
     first = await scorer.score(text, TASK, pool)
     assert first.right
@@ -92,7 +96,7 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
 ) -> None:
     workers, pool = fakes(two=Limits(concurrency=1))
     flaky_workers = [FlakyWorker(worker, 0.0) for worker in workers]
-    scorer = make_scorers(recipe_with(tmp_path), workers, flaky_workers).recipe
+    scorer = make_scorer(recipe_with(tmp_path), workers, flaky_workers)
     text = write(Workflow((Step("two", "Answer"),)), pool)
     first = await scorer.score(text, TASK, pool)
     assert first.run is not None
@@ -109,7 +113,7 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
 
 async def test_with_binary_access_a_plan_that_names_steps_is_malformed(tmp_path: Path) -> None:
     workers, pool = fakes()
-    scorer = make_scorers(recipe_with(tmp_path, "prompt.access=binary"), workers).recipe
+    scorer = make_scorer(recipe_with(tmp_path, "prompt.access=binary"), workers)
     named = await scorer.score(write(chain((0,)), pool), TASK, pool)
     assert (named.valid, named.reward) == (False, 0.0)
     assert 'entry 1 is [0]; a step reads everything before it or nothing here: write ["all"]' in (
@@ -118,7 +122,7 @@ async def test_with_binary_access_a_plan_that_names_steps_is_malformed(tmp_path:
     assert not workers[0].asked
     for access in ("all", ()):
         assert (await scorer.score(write(chain(access), pool), TASK, pool)).right
-    index = make_scorers(recipe_with(tmp_path, "prompt.access=index"), workers).recipe
+    index = make_scorer(recipe_with(tmp_path, "prompt.access=index"), workers)
     assert (await index.score(write(chain((0,)), pool), TASK, pool)).right
 
 
@@ -136,7 +140,7 @@ async def test_with_fixed_subtasks_every_worker_gets_the_same_subtask(tmp_path: 
     workers, pool = fakes()
     recipe = recipe_with(tmp_path, "prompt.fixed_subtasks=true")
     text = write(chain(), pool)
-    score = await make_scorers(recipe, workers).recipe.score(text, TASK, pool)
+    score = await make_scorer(recipe, workers).score(text, TASK, pool)
     for worker in workers:
         (message,) = worker.asked
         assert "Your subtask: Solve the user question" in message

@@ -251,32 +251,35 @@ class SecondRound(NamedTuple):
 def make_second_rounds(
     rng: Random, split: Split = "train", settings: ExampleSettings = DEFAULTS
 ) -> Iterator[SecondRound]:
-    """Yield contexts that a good conductor's first round has left; half of the answers are right.
+    """Yield études after a good conductor's first round; half of the answers are right."""
+    while True:
+        yield draw_second_round(rng, split, settings)
+
+
+def draw_second_round(rng: Random, split: Split, settings: ExampleSettings) -> SecondRound:
+    """Return an étude after a good conductor's first round.
 
     What the workers declined, `FlakyWorker` of the same share and seed declines again: repeating a
     request word by word is of no use.
     """
     reply_as = flaky_replies(settings.flaky_share, settings.flaky_seed)
-    while True:
-        wanted = rng.random() < 0.5
-        cause_is_worker = not wanted and rng.random() < WRONG_WORKER
-        shape = draw_shape(rng, settings.shapes)
-        for _ in range(TRIES):
-            etude = make_etude(rng, split, shape, nested_share=settings.nested_share)
-            pool = settings.draw_pool(rng, etude.families, split=split)
-            workflow = etude.own_plan
-            if cause_is_worker:
-                workflow = _with_a_wrong_worker(rng, workflow, pool)
-            round_ = execute_round(workflow, pool, reply_as, order=settings.order)
-            if grade(round_.steps[-1].reply, etude) is wanted:
-                context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
-                yield SecondRound(etude, context, wanted)
-                break
-        else:
-            raise UsageError(
-                f"with a flaky_share of {settings.flaky_share} no first round was "
-                f"{'right' if wanted else 'wrong'}; give one between 0 and 1"
-            )
+    wanted = rng.random() < 0.5
+    cause_is_worker = not wanted and rng.random() < WRONG_WORKER
+    shape = draw_shape(rng, settings.shapes)
+    for _ in range(TRIES):
+        etude = make_etude(rng, split, shape, nested_share=settings.nested_share)
+        pool = settings.draw_pool(rng, etude.families, split=split)
+        workflow = etude.own_plan
+        if cause_is_worker:
+            workflow = _with_a_wrong_worker(rng, workflow, pool)
+        round_ = execute_round(workflow, pool, reply_as, order=settings.order)
+        if grade(round_.steps[-1].reply, etude) is wanted:
+            context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
+            return SecondRound(etude, context, wanted)
+    raise UsageError(
+        f"with a flaky_share of {settings.flaky_share} no first round was "
+        f"{'right' if wanted else 'wrong'}; give one between 0 and 1"
+    )
 
 
 def make_second_round_examples(
@@ -399,11 +402,10 @@ def make_training_contexts(
 ) -> Iterator[TrainingContext]:
     """Yield contexts; `later_share` of them are second rounds."""
     rng = Random(f"{seed}/situations")  # noqa: S311 - repeatable, not secret
-    later = make_second_rounds(rng, "train", settings)
     while True:
         point = rng.random()
         if point < settings.later_share:
-            etude, context, _ = next(later)
+            etude, context, _ = draw_second_round(rng, "train", settings)
             yield TrainingContext(etude, context)
             continue
         asked: Etude | str

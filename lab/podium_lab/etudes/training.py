@@ -17,7 +17,7 @@ from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise, Fits, limit_context, take_fitting
+from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium_lab.etudes.composition import USUAL, EtudeShape, Split
 from podium_lab.etudes.etude import Etude, held_out
@@ -34,7 +34,7 @@ from podium_lab.etudes.plan_examples import (
 )
 from podium_lab.etudes.specialist_examples import make_specialist_examples
 from podium_lab.etudes.tasks import etude_task, everyday_questions, everyday_task
-from podium_lab.etudes.workers import pool_profiles
+from podium_lab.etudes.workers import ROLES, pool_profiles
 
 PARTS: Final = 16
 """Examples are made in so many parts, each by its own seed, whatever the number of processors:
@@ -83,7 +83,7 @@ def _plan_examples(recipe: Recipe, split: Split, seed: int, count: int) -> list[
     access follows from it.
     """
     prompt = _prompt(recipe)
-    settings = replace(_settings(recipe, SHAPES), order=prompt.order)
+    settings = replace(_settings(recipe, _last_shapes(recipe, SHAPES)), order=prompt.order)
     if split == "test":
         assigned = ExampleSettings(
             shapes=settings.shapes,
@@ -106,7 +106,7 @@ def _decisions(recipe: Recipe, split: Split, seed: int, count: int) -> list[Text
     """Make decisions after a first round: its right answer is accepted, or a plan is begun."""
     prompt = _prompt(recipe)
     rng = Random(f"{seed}/decisions")  # noqa: S311 - repeatable, not secret
-    settings = replace(_settings(recipe, USUAL), order=prompt.order)
+    settings = replace(_settings(recipe, _last_shapes(recipe, USUAL)), order=prompt.order)
     drawn = make_second_rounds(rng, split, settings)
     return [_as_decision(prompt, later) for later in islice(drawn, count)]
 
@@ -116,14 +116,15 @@ def _prompt(recipe: Recipe) -> Prompt:
 
 
 def _settings(
-    recipe: Recipe, usual: Mapping[EtudeShape, float], roles: Sequence[str] = ()
+    recipe: Recipe, shapes: Mapping[EtudeShape, float], roles: Sequence[str] = ROLES
 ) -> ExampleSettings:
-    """Return the recipe's settings; `usual` shapes if it has none."""
+    """Return the recipe's settings, for études of these shapes."""
     data, pool = recipe.data.etudes, recipe.pool
-    settings = ExampleSettings(
-        shapes=_shapes(data.stage[-1].shapes) if data.stage else usual,
+    return ExampleSettings(
+        roles=tuple(roles),
+        shapes=shapes,
         nested_share=data.nested_share,
-        everyday_share=data.everyday_share,
+        everyday_share=0.0 if recipe.evolve else data.everyday_share,  # they are graded by plans
         later_share=data.later_round_share,
         assigned_share=data.assigned_share,
         accepted_share=data.accepted_share,
@@ -134,7 +135,12 @@ def _settings(
         flaky_share=pool.flaky_rate or FLAKY,
         flaky_seed=recipe.run.seed,
     )
-    return replace(settings, roles=tuple(roles)) if roles else settings
+
+
+def _last_shapes(recipe: Recipe, usual: Mapping[EtudeShape, float]) -> Mapping[EtudeShape, float]:
+    """Return the shapes of the recipe's last stage, or the usual ones if it has none."""
+    stages = recipe.data.etudes.stage
+    return _shapes(stages[-1].shapes) if stages else usual
 
 
 def _shapes(weights: Mapping[str, float]) -> dict[EtudeShape, float]:
@@ -177,30 +183,23 @@ def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, l
     }
 
 
-def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
-    """Yield the exercises of all steps, stage after stage. The steps that go over the same
-    questions again have none of their own."""
-    training = recipe.grpo or recipe.evolve
-    assert training is not None
-    settings = _settings(recipe, USUAL, recipe.pool.roles)
-    if recipe.grpo is None:
-        settings = replace(settings, everyday_share=0.0)  # they are graded by plans
-    stages: Sequence[tuple[int | None, Mapping[EtudeShape, float]]] = [
-        (stage.steps, _shapes(stage.shapes)) for stage in recipe.data.etudes.stage
-    ] or [(None, USUAL)]
-    left = recipe.batches
-    for number, (steps, shapes) in enumerate(stages):
+def etude_stages(recipe: Recipe) -> list[tuple[int, Iterator[Exercise]]]:
+    """Return the stages of the curriculum: how many batches each lasts, and its exercises without
+    end. The steps that go over the same questions again have none of their own."""
+    written = [(stage.steps, _shapes(stage.shapes)) for stage in recipe.data.etudes.stage]
+    stages, left = list[tuple[int, Iterator[Exercise]]](), recipe.batches
+    for number, (steps, shapes) in enumerate(written or [(None, USUAL)]):
         seed = recipe.run.seed * 100 + number
-        contexts = make_training_contexts(seed, replace(settings, shapes=shapes))
-        drawn = starmap(partial(_exercise, recipe), contexts)
-        lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
-        yield from islice(take_fitting(drawn, fits), lasting * training.questions)
-        left -= lasting
+        contexts = make_training_contexts(seed, _settings(recipe, shapes, recipe.pool.roles))
+        batches = left if steps is None else min(steps // recipe.steps_a_batch, left)
+        stages.append((batches, starmap(_exercise, contexts)))
+        left -= batches
+    return stages
 
 
-def _exercise(recipe: Recipe, asked: Etude | str, context: PlanningContext) -> Exercise:
+def _exercise(asked: Etude | str, context: PlanningContext) -> Exercise:
     task = etude_task(asked) if isinstance(asked, Etude) else everyday_task(asked)
-    return Exercise(task, limit_context(recipe, context))
+    return Exercise(task, context)
 
 
 def held_out_etudes(recipe: Recipe) -> list[Etude]:
@@ -234,4 +233,4 @@ def _held_out_exercise(
 ) -> Exercise:
     models = dict.fromkeys(recipe.pool.roles, "")
     pool = pool_profiles(rng, models, split="test", keep=keep, drop=drop)
-    return _exercise(recipe, asked, PlanningContext(question=question, pool=pool))
+    return _exercise(asked, PlanningContext(question=question, pool=pool))

@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
-from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import Unavailable
 from podium.core.task import Task
-from podium.train.exercises import exercises, held_out_exercises
+from podium.train.exercises import load_exercises
 from podium.train.recipe import Recipe
 from podium.train.schema import EvolveTable
 from podium.train.training_log import TrainingLog, explain_out_of_space
 from podium.train.worker_set import WorkerSet, connect_workers
-from podium.workers import Http
 from podium_lab.evolution.coordinator import Coordinator
 from podium_lab.evolution.hidden_states import HiddenStateReader
 from podium_lab.evolution.search import (
@@ -60,20 +58,19 @@ def train(recipe: Recipe) -> None:
 
 async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
     """Evolve, with everything on one event loop, where the workers live."""
-    workers = connect_workers(recipe, Http())
+    workers = connect_workers(recipe)
     try:
         evolve = recipe.evolve
         assert evolve is not None, "checked as it was read"
         reader = HiddenStateReader(recipe.model.base, token=evolve.token)
         try:
             described = await _describe(recipe, evolve, workers, reader)
-            tasks = [exercise.task for exercise in exercises(recipe, workers.pool)]
+            exercises = load_exercises(recipe, workers.pool)
+            tasks = [exercise.task for exercise in exercises.train]
             runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
             space = await _space(evolve, described, runner, reader, tasks)
             evolution = _Evolution(recipe, evolve, runner, reader, space, training_log)
-            if recipe.run.eval_every:
-                held_out = held_out_exercises(recipe, workers.pool)
-                evolution.held_out = [exercise.task for exercise in held_out]
+            evolution.held_out = [exercise.task for exercise in exercises.held_out]
             await evolution.run(tasks)
             evolution.coordinator.save(recipe.output / COORDINATOR)
             cache = workers.cache
@@ -141,7 +138,7 @@ class _Evolution:
         self._space = space
         self._training_log = training_log
         self._blank = Coordinator.blank(space.described)
-        self._seed = normalize_seed(recipe.run.seed)
+        self._seed = recipe.run.seed
         self._population = evolve.population or default_population(space.size)
         self._search = start_search(
             evolve.method,

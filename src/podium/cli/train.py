@@ -40,8 +40,7 @@ from podium.config.schema import PromptLength
 from podium.core.errors import ConfigError, UsageError
 from podium.store import RunStore
 from podium.store.audit import local_event
-from podium.train import exercises as pools
-from podium.train import preflight
+from podium.train import preflight, worker_set
 from podium.train.exercises import load_problems
 from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
@@ -260,7 +259,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         if recipe.data.kind != "etudes" and recipe.kind != "sft":
             load_problems(recipe)
         if recipe.pool.file is not None:
-            asyncio.run(pools.check_pool(pools.pool_settings(recipe), os.environ))
+            asyncio.run(worker_set.check_pool(worker_set.pool_settings(recipe), os.environ))
         preflight.claim_output(recipe)
     if resume and not preflight.has_checkpoint(recipe.output):
         echo_error(f"{recipe.output} has no checkpoint yet; starting from the beginning")
@@ -312,7 +311,7 @@ def _base_of(directory: Path) -> str:
 def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
     """Print every value of the recipe, the estimated cost, and missing files."""
     has_pool = recipe.pool.file is None or Path(recipe.pool.file).exists()
-    pool = pools.recipe_pool(recipe) if recipe.kind != "sft" and has_pool else None
+    pool = worker_set.recipe_pool(recipe) if recipe.kind != "sft" and has_pool else None
     missing = list(preflight.missing_files(recipe))
     taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
     disk = preflight.disk_bytes(recipe)

@@ -6,7 +6,7 @@ One step of learning from reward goes one way:
 
     recipe, schema                the TOML file of a training, its checks and its documentation
     preflight                     what must be there before it begins, and what it will cost
-    worker_set                    the workers, and the scorers of plans
+    worker_set                    the workers, their pool and the scorer of plans
     sft, examples                 learning by example, several adapters side by side
     trainer_setup                 arguments of the trainers
     shared_prompts                one forward pass for a prompt's plans

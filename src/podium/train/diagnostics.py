@@ -1,6 +1,6 @@
 """Diagnostics of a training step, warnings of policy collapse, and baselines to compare with.
 
-    seen = diagnose(rollouts, StepBaselines(best_single={"chain-2": 0.17}))
+    seen = diagnose(rollouts, baselines)
     seen.as_metrics()                   # flat numbers, for a line of JSON
 
 Baselines are the accuracy of each worker alone and of ideal plans. They are measured once before
@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from podium.conductors.prompt import with_binary_access
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
@@ -46,20 +47,38 @@ class Rollout(NamedTuple):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBaselines:
-    """Baselines of a training step; None is unknown.
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The share of right answers: over all tasks, and over those of each kind."""
 
-    `best_single` is the accuracy of the best worker alone by kind, `ceiling` that of ideal plans.
+    overall: float
+    by_kind: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Accuracy measured before training: of each worker alone, and of ideal plans if known.
+
+    A worker whose every call failed is missing from `workers`.
     """
 
-    best_single: Mapping[str, float] | None = None
-    ceiling: Mapping[str, float] | None = None
-    multi_step_kinds: Collection[str] | None = None
-    max_tokens: int | None = None
+    tasks: int
+    workers: Mapping[str, Accuracy]
+    ceiling: Accuracy | None = None
+
+    @property
+    def best(self) -> str:
+        """The worker that is best alone, the first of those that are equally good."""
+        return max(self.workers, key=lambda name: self.workers[name].overall, default="")
+
+    def __str__(self) -> str:
+        best = self.workers.get(self.best)
+        parts = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
+        parts += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
+        return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
 
 
-NO_BASELINES: Final = StepBaselines()
+NO_BASELINES: Final = Baselines(0, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,9 @@ class RolloutSample:
     kind: str
     problem: str
 
+
+SAMPLES: Final = 2
+"""How many of the best and of the worst rollouts of a step are kept to look at."""
 
 METRICS: Final = (
     *("rollouts", "valid_rate", "accuracy", "accuracy_given_valid", "reward", "dropped"),
@@ -114,17 +136,11 @@ class StepDiagnostics:
     at_the_limit: float | None
     acceptance_rates: Mapping[str, float]
     samples: tuple[RolloutSample, ...] = ()
-    baselines: StepBaselines = NO_BASELINES
+    max_tokens: int | None = None
 
     @property
     def largest_worker(self) -> tuple[str, float]:
         return max(self.workers.items(), key=lambda item: item[1], default=("", 0.0))
-
-    @property
-    def one_step(self) -> float:
-        """The share of plans with one step, of those that have any."""
-        planned = sum(count for length, count in self.steps.items() if length)
-        return self.steps.get(1, 0) / planned if planned else 0.0
 
     def __str__(self) -> str:
         name, share = self.largest_worker
@@ -162,9 +178,15 @@ class StepDiagnostics:
 
 
 def diagnose(
-    rollouts: Sequence[Rollout], baselines: StepBaselines = NO_BASELINES, *, samples: int = 2
+    rollouts: Sequence[Rollout],
+    baselines: Baselines = NO_BASELINES,
+    *,
+    max_tokens: int | None = None,
 ) -> StepDiagnostics:
-    """Compute the metrics of these rollouts, with samples of the best and the worst."""
+    """Compute the metrics of these rollouts, with samples of the best and the worst.
+
+    `max_tokens` is the limit of a completion.
+    """
     if not rollouts:
         raise UsageError("there are no rollouts to diagnose; give at least one")
     scores = [rollout.score for rollout in rollouts]
@@ -172,8 +194,16 @@ def diagnose(
     dropped = Counter(score.problem for score in scores if score.reward is None)
     workflows = [score.workflow for score in scores if score.workflow is not None]
     lengths = [rollout.tokens for rollout in rollouts]
-    workers = _worker_shares(rollouts)
-    limit = baselines.max_tokens
+    calls = Counter(
+        step.worker for score in scores for step in score.steps if step.status != "skipped"
+    )
+    idle = {name: 0.0 for rollout in rollouts for name in rollout.pool.names}
+    shapes, workers = (
+        shares(counts)
+        for counts in (Counter(workflow.shape.value for workflow in workflows), calls)
+    )
+    best = baselines.workers.get(baselines.best)
+    ceiling = baselines.ceiling
     by_kind: dict[str, list[float]] = {}
     for rollout in graded:
         by_kind.setdefault(rollout.kind, []).append(rollout.score.right)
@@ -189,28 +219,18 @@ def diagnose(
         groups_with_spread=_spread(graded),
         steps=dict(sorted(Counter(len(s.workflow or ()) for s in scores if s.valid).items())),
         mean_steps=_mean(len(workflow) for workflow in workflows),
-        shapes=shares(Counter(workflow.shape.value for workflow in workflows)),
-        workers=workers,
-        entropy_bits=entropy_bits(workers) if any(workers.values()) else None,
-        regret=_shortfall(graded, baselines.best_single),
-        ceiling_gap=_shortfall(graded, baselines.ceiling),
+        shapes=shapes,
+        workers=idle | workers,
+        entropy_bits=entropy_bits(workers) if workers else None,
+        regret=_shortfall(graded, best.by_kind if best else {}),
+        ceiling_gap=_shortfall(graded, ceiling.by_kind if ceiling else {}),
         mean_tokens=sum(lengths) / len(lengths),
         most_tokens=max(lengths),
-        at_the_limit=_mean(length >= limit for length in lengths) if limit else None,
+        at_the_limit=_mean(n >= max_tokens for n in lengths) if max_tokens else None,
         acceptance_rates=_acceptance_rates(graded),
-        samples=_samples(graded, samples),
-        baselines=baselines,
+        samples=_samples(graded),
+        max_tokens=max_tokens,
     )
-
-
-def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    counts = Counter[str]()
-    for rollout in rollouts:
-        for step in rollout.score.steps:
-            if step.status != "skipped":
-                counts[step.worker] += 1
-    there = {name: 0.0 for rollout in rollouts for name in rollout.pool.names}
-    return there | shares(counts)
 
 
 def _acceptance_rates(graded: Sequence[Rollout]) -> dict[str, float]:
@@ -234,19 +254,18 @@ def _spread(graded: Sequence[Rollout]) -> float | None:
     return _mean(len(different) > 1 for different in rewards.values())
 
 
-def _shortfall(graded: Sequence[Rollout], reference: Mapping[str, float] | None) -> float | None:
+def _shortfall(graded: Sequence[Rollout], known: Mapping[str, float]) -> float | None:
     """Return by how much accuracy is below the reference, over the kinds that it knows."""
-    known = reference or {}
     return _mean(known[one.kind] - one.score.right for one in graded if one.kind in known)
 
 
-def _samples(graded: Sequence[Rollout], count: int) -> tuple[RolloutSample, ...]:
+def _samples(graded: Sequence[Rollout]) -> tuple[RolloutSample, ...]:
     """Return the best and the worst rollouts, each of another group."""
     ranked = sorted(graded, key=lambda rollout: rollout.score.reward or 0.0, reverse=True)
-    best = _one_of_each_group(ranked)[:count]
+    best = _one_of_each_group(ranked)[:SAMPLES]
     shown = {id(rollout) for rollout in best}
     worst = [one for one in _one_of_each_group(ranked[::-1]) if id(one) not in shown]
-    return tuple(_sample(rollout) for rollout in (*best, *worst[:count]))
+    return tuple(_sample(rollout) for rollout in (*best, *worst[:SAMPLES]))
 
 
 def _one_of_each_group(rollouts: Sequence[Rollout]) -> list[Rollout]:
@@ -279,7 +298,6 @@ MIN_ROLLOUTS: Final = 16
 
 MUCH_OF_ONE_WORKER: Final = 0.8
 LITTLE_ENTROPY_BITS: Final = 0.5
-NEARLY_ALL_ONE_STEP: Final = 0.95
 MOSTLY_WRONG: Final = 0.5
 FEW_VALID: Final = 0.5
 VALID_RATE_FALL: Final = 2 / 3
@@ -287,30 +305,6 @@ LENGTH_GROWTH: Final = 2.0
 MANY_AT_THE_LIMIT: Final = 0.1
 LITTLE_SPREAD: Final = 0.1
 MANY_DROPPED: Final = 0.2
-
-
-class CollapseDetector:
-    """Watches the last `window` steps, and gives each warning once in as many."""
-
-    def __init__(self, window: int = 20) -> None:
-        if window < 1:
-            raise UsageError(f"window is {window}; expected at least 1 step")
-        self.history: deque[StepDiagnostics] = deque(maxlen=window)
-        self._window = window
-        self._steps = 0
-        self._warned_at: dict[str, int] = {}
-
-    def add(self, step: StepDiagnostics) -> tuple[str, ...]:
-        warnings = collapse_warnings(step, tuple(self.history))
-        self.history.append(step)
-        self._steps += 1
-        fresh = [
-            name
-            for name in warnings
-            if self._steps - self._warned_at.get(name, -self._window) >= self._window
-        ]
-        self._warned_at |= dict.fromkeys(fresh, self._steps)
-        return tuple(warnings[name] for name in fresh)
 
 
 def collapse_warnings(
@@ -321,7 +315,6 @@ def collapse_warnings(
         return {}
     return {
         **_worker_warnings(seen),
-        **_step_warnings(seen),
         **_text_warnings(seen, earlier),
         **_reward_warnings(seen),
     }
@@ -338,21 +331,6 @@ def _worker_warnings(seen: StepDiagnostics) -> dict[str, str]:
         f"{seen.entropy_bits or 0.0:.2f} bits; see whether the tasks need the others at all"
     )
     return {"collapse" if collapsed else "leaning": words}
-
-
-def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
-    known = seen.baselines.multi_step_kinds
-    wrong = ", ".join(
-        f"{kind or 'all tasks'} {accuracy:.2f}"
-        for kind, accuracy in sorted(seen.accuracy_by_kind.items())
-        if accuracy < MOSTLY_WRONG and (known is None or kind in known)
-    )
-    if seen.one_step <= NEARLY_ALL_ONE_STEP or not wrong:
-        return {}
-    return {
-        "steps": f"{seen.one_step:.0%} of the plans have one step, while these are mostly wrong: "
-        f"{wrong}; let the warm start show more plans of several steps"
-    }
 
 
 def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) -> dict[str, str]:
@@ -372,7 +350,7 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
     if seen.at_the_limit is not None and seen.at_the_limit >= MANY_AT_THE_LIMIT:
         found["length"] = (
             f"{seen.at_the_limit:.0%} of the texts were cut off at "
-            f"{seen.baselines.max_tokens} tokens and count as malformed; raise the limit if "
+            f"{seen.max_tokens} tokens and count as malformed; raise the limit if "
             f"plans need it, else the policy rambles"
         )
     elif seen.mean_tokens > least * LENGTH_GROWTH:
@@ -404,47 +382,6 @@ def _reward_warnings(seen: StepDiagnostics) -> dict[str, str]:
 BASELINES_FILE: Final = "baselines.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """The share of right answers: over all tasks, and over those of each kind."""
-
-    overall: float
-    by_kind: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Accuracy measured before training: of each worker alone, and of ideal plans if known.
-
-    A worker whose every call failed is missing from `workers`.
-    """
-
-    tasks: int
-    workers: Mapping[str, Accuracy]
-    ceiling: Accuracy | None = None
-
-    @property
-    def best(self) -> str:
-        """The worker that is best alone, the first of those that are equally good."""
-        return max(self.workers, key=lambda name: self.workers[name].overall, default="")
-
-    def for_step(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> StepBaselines:
-        """Return the baselines of a step, by kind: training may draw kinds in other shares."""
-        best = self.workers.get(self.best)
-        return StepBaselines(
-            best_single=best.by_kind if best else None,
-            ceiling=self.ceiling.by_kind if self.ceiling else None,
-            multi_step_kinds=None if multi_step_kinds is None else frozenset(multi_step_kinds),
-            max_tokens=max_tokens,
-        )
-
-    def __str__(self) -> str:
-        best = self.workers.get(self.best)
-        parts = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
-        parts += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
-        return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
-
-
 def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
     """Return `run.baselines`, or whether all workers are free if it is left out."""
     if recipe.run.baselines is not None:
@@ -454,7 +391,7 @@ def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
 
 async def find_baselines(
     recipe: Recipe,
-    scorer: Scorer,
+    workers: Sequence[Worker],
     pool: Pool,
     exercises: Sequence[Exercise],
     *,
@@ -465,15 +402,16 @@ async def find_baselines(
         return None
     found = read_baselines(recipe.output) if resume else None
     if found is None:
-        found = await measure_baselines(recipe, scorer, pool, exercises)
+        found = await measure_baselines(recipe, workers, pool, exercises)
         write_baselines(recipe.output, found)
     return found
 
 
 async def measure_baselines(
-    recipe: Recipe, scorer: Scorer, pool: Pool, exercises: Sequence[Exercise]
+    recipe: Recipe, workers: Sequence[Worker], pool: Pool, exercises: Sequence[Exercise]
 ) -> Baselines:
-    """Measure every worker alone and, for études, ideal plans; `scorer` is a plain one."""
+    """Measure every worker alone and, for études, ideal plans."""
+    scorer = Scorer(workers, max_steps=recipe.prompt.max_steps)
     tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
     names = pool.names
     pool = replace(pool, workers=tuple(replace(worker, fallback=None) for worker in pool))

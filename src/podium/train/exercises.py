@@ -6,108 +6,28 @@ which may be shuffled or reduced for each of them. Needs no torch.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 from podium._util.lab import lab_extra
-from podium.client.assembly import assemble
 from podium.conductors.prompt import Prompt
-from podium.config import Settings, load
-from podium.config.problems import suggest
 from podium.core.conductor import PlanningContext
-from podium.core.errors import ConfigError, PodiumError, Unavailable
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.request import FREE, Request, user
+from podium.core.errors import ConfigError
+from podium.core.pool import Pool
 from podium.core.task import Task
-from podium.core.worker import Worker
 from podium.tasks import TaskRecord, load_source, paper_mix, read_records
 from podium.tasks.suites import PAPER_SHARES, SplitShares, seeded_rank
 from podium.train.recipe import Recipe
-from podium.workers import Http
-
-TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
-"""The request of the check; vendors allow no fewer tokens."""
-
-LONGEST_CHECK: Final = 180.0
-"""The timeout of the check in seconds."""
 
 
 def recipe_prompt(recipe: Recipe) -> Prompt:
     table = recipe.prompt
     return Prompt(table.length, "lists", few_shot=table.few_shot, access=table.access)
-
-
-def recipe_pool(recipe: Recipe) -> Pool:
-    if recipe.pool.file is not None:
-        return pool_settings(recipe).pool
-    return Pool(
-        tuple(
-            WorkerProfile(name=role, provider="transformers", model=recipe.worker_base, price=FREE)
-            for role in recipe.pool.roles
-        ),
-        share_question=False,
-        mask_names=recipe.prompt.mask_names,
-    )
-
-
-def pool_settings(recipe: Recipe) -> Settings:
-    """Load the recipe's pool file and check that the recipe's other keys fit it."""
-    assert recipe.pool.file is not None, "the études' workers have no file"
-    settings = load(Path(recipe.pool.file))
-    names, subset = settings.pool.names, recipe.pool.subset
-    nested = [worker.name for worker in settings.pool if worker.provider == CONDUCTOR_PROVIDER]
-    if nested:
-        raise ConfigError(
-            f"{settings.source}: {nested[0]} is a conductor, and no runs are nested in training; "
-            f"take it out of the pool"
-        )
-    if recipe.prompt.fixed_subtasks and not settings.pool.share_question:
-        raise ConfigError(
-            f"prompt.fixed_subtasks: the workers of {settings.source} are not shown the question "
-            f"(share_question is false), so each needs a subtask of its own"
-        )
-    for described in recipe.pool.descriptions:
-        if described not in names:
-            raise ConfigError(
-                f"pool.descriptions: {described!r} is not in {settings.source}; "
-                f"{suggest(described, names)}"
-            )
-    if subset is not None and subset.largest > len(names):
-        raise ConfigError(
-            f"pool.subset.largest is {subset.largest}, but {settings.source} has {len(names)} "
-            f"workers"
-        )
-    return settings
-
-
-async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Call every worker once; Unavailable names those that do not answer."""
-    async with AsyncExitStack() as stack:
-        http = Http()
-        stack.push_async_callback(http.close)
-        assembly = assemble(settings, environment, http)
-        stack.push_async_callback(assembly.close)
-        problems = await asyncio.gather(*(_problem(worker) for worker in assembly.workers))
-    failed = [problem for problem in problems if problem is not None]
-    if failed:
-        raise Unavailable(f"{settings.source}: no answer from {'; '.join(failed)}")
-
-
-async def _problem(worker: Worker) -> str | None:
-    try:
-        async with asyncio.timeout(LONGEST_CHECK):
-            await worker.reply(TINY)
-    except TimeoutError:
-        return f"{worker.profile.name}: nothing within {LONGEST_CHECK:g} s"
-    except PodiumError as error:
-        return f"{worker.profile.name}: {error}"
-    return None
 
 
 class Problems(NamedTuple):
@@ -166,37 +86,47 @@ Fits = Callable[[Exercise], bool]
 """Returns whether an exercise is short enough to be trained on."""
 
 
-def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exercise]:
-    """Return an exercise for every question of every step, in the order of the curriculum.
+class ExerciseSet(NamedTuple):
+    """The exercises to train on, in their order, and those held out to measure by."""
 
-    Exercises that do not fit are left out, and the next ones take their places.
+    train: list[Exercise]
+    held_out: list[Exercise]
+
+
+def load_exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> ExerciseSet:
+    """Return an exercise for every question of every step, and the held-out ones.
+
+    Exercises that do not fit are left out, and the next ones take their places. For plans over
+    études, `run.eval_tasks` everyday questions at most follow the held-out études.
     """
     training = recipe.grpo or recipe.evolve
     assert training is not None, "only learning from reward has exercises"
     if recipe.data.kind == "etudes":
         with lab_extra():
-            from podium_lab.etudes.training import etude_exercises
-        drawn = etude_exercises(recipe, fits)
+            from podium_lab.etudes.training import etude_stages, held_out_etude_exercises
+        limit = partial(limit_context, recipe)
+        stages: list[tuple[int, Iterator[Exercise]]] = [
+            (batches, map(limit, endless)) for batches, endless in etude_stages(recipe)
+        ]
+        held_out = map(limit, held_out_etude_exercises(recipe))
     else:
+        problems = load_problems(recipe)
+        tasks = [record.to_task() for record in problems.train]
+        measured = [record.to_task() for record in problems.held_out[: recipe.run.eval_tasks]]
         rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
-        tasks = [record.to_task() for record in load_problems(recipe).train]
-        endless = draw_exercises(recipe, tasks, pool, rng)
-        drawn = islice(take_fitting(endless, fits), recipe.batches * training.questions)
-    return [exercise._replace(number=number) for number, exercise in enumerate(drawn)]
+        stages = [(recipe.batches, draw_exercises(recipe, tasks, pool, rng))]
+        rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311
+        held_out = map(partial(draw_exercise, recipe, pool, rng), measured)
+    drawn = (
+        exercise
+        for batches, endless in stages
+        for exercise in islice(take_fitting(endless, fits), batches * training.questions)
+    )
+    return ExerciseSet(_number(drawn), _number(held_out))
 
 
-def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
-    """Return the exercises that progress is measured by; none is trained on.
-
-    For plans over études, `run.eval_tasks` everyday questions at most follow the études.
-    """
-    if recipe.data.kind == "etudes":
-        with lab_extra():
-            from podium_lab.etudes.training import held_out_etude_exercises
-        return held_out_etude_exercises(recipe)
-    rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
-    tasks = [record.to_task() for record in load_problems(recipe).held_out[: recipe.run.eval_tasks]]
-    return [Exercise(task, _context(recipe, task, pool, rng)) for task in tasks]
+def _number(exercises: Iterable[Exercise]) -> list[Exercise]:
+    return [exercise._replace(number=number) for number, exercise in enumerate(exercises)]
 
 
 def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:
@@ -221,10 +151,11 @@ def draw_exercises(
     """Yield the tasks in random order again and again, each with a pool of its own."""
     while True:
         for task in rng.sample(tasks, len(tasks)):
-            yield Exercise(task, _context(recipe, task, pool, rng))
+            yield draw_exercise(recipe, pool, rng, task)
 
 
-def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:
+def draw_exercise(recipe: Recipe, pool: Pool, rng: Random, task: Task) -> Exercise:
+    """Return the task with a part of the pool, as the recipe has it drawn."""
     workers = list(pool.workers)
     if recipe.pool.subset is not None:
         size = rng.randint(recipe.pool.subset.smallest, recipe.pool.subset.largest)
@@ -244,15 +175,14 @@ def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningCon
         )
         for worker in workers
     )
-    return limit_context(
-        recipe, PlanningContext(question=task.question, pool=replace(pool, workers=chosen))
-    )
+    context = PlanningContext(question=task.question, pool=replace(pool, workers=chosen))
+    return limit_context(recipe, Exercise(task, context))
 
 
-def limit_context(recipe: Recipe, context: PlanningContext) -> PlanningContext:
+def limit_context(recipe: Recipe, exercise: Exercise) -> Exercise:
     """Apply the recipe's limit on steps and its masking of names."""
-    return replace(
-        context,
-        max_steps=recipe.prompt.max_steps,
-        pool=replace(context.pool, mask_names=recipe.prompt.mask_names),
-    )
+    context, prompt = exercise.context, recipe.prompt
+    pool = context.pool
+    if pool.mask_names is not prompt.mask_names:
+        pool = replace(pool, mask_names=prompt.mask_names)
+    return exercise._replace(context=replace(context, max_steps=prompt.max_steps, pool=pool))

@@ -36,23 +36,18 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium._util.lab import EVERYDAY
 from podium.core.errors import ConfigError
-from podium.core.pool import Pool
 from podium.train.answers import AnswerRollouts
 from podium.train.diagnostics import (
-    Baselines,
-    StepBaselines,
+    NO_BASELINES,
+    Rollout,
+    StepDiagnostics,
     diagnose,
     find_baselines,
 )
-from podium.train.exercises import (
-    Exercise,
-    exercises,
-    held_out_exercises,
-)
+from podium.train.exercises import ExerciseSet, load_exercises
 from podium.train.recipe import Recipe
 from podium.train.rollouts import ONLY_THE_ADAPTER, Policy, Rollouts
 from podium.train.schema import GrpoTable
-from podium.train.score import Scorer
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer, all_finite
 from podium.train.trainer_setup import (
@@ -68,12 +63,7 @@ from podium.train.training_log import (
     process_count,
     wait_for_everyone,
 )
-from podium.train.worker_set import (
-    WorkerSet,
-    connect_workers,
-    make_scorers,
-)
-from podium.workers import Http
+from podium.train.worker_set import WorkerSet, connect_workers
 
 T = TypeVar("T")
 
@@ -82,9 +72,6 @@ CONDUCTOR: Final = "conductor"
 
 MEMORY_KEYS: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
 """Keys that need less memory when they are lower."""
-
-ONE_SKILL: Final = frozenset({"one", EVERYDAY})
-"""Kinds of étude that need one step."""
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
@@ -102,18 +89,17 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
 
 def _train(recipe: Recipe, arguments: GRPOConfig, *, resume: bool) -> None:
     assert recipe.grpo is not None
-    workers = connect_workers(recipe, Http())
+    workers = connect_workers(recipe)
     policy = Policy(recipe)
-    scorers = make_scorers(recipe, workers.workers, workers.flaky_workers)
     rollouts = (
-        Rollouts(recipe, policy, scorers.recipe)
+        Rollouts(recipe, policy, workers.scorer)
         if recipe.answers is None
-        else AnswerRollouts(recipe, policy, scorers.recipe, workers.workers)
+        else AnswerRollouts(recipe, policy, workers.scorer, workers.workers)
     )
-    practice = exercises(recipe, workers.pool, rollouts.fits)
+    exercises = load_exercises(recipe, workers.pool, rollouts.fits)
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as log:
-        run = _GrpoRun(recipe, rollouts, log, practice, held_out_exercises(recipe, workers.pool))
+        run = _GrpoRun(recipe, rollouts, log, exercises)
         trainer = run.make_trainer(policy, arguments)
         if rollouts.too_long:
             log.warn(
@@ -121,7 +107,7 @@ def _train(recipe: Recipe, arguments: GRPOConfig, *, resume: bool) -> None:
                 f"prompts are longer than grpo.max_prompt_tokens = {recipe.grpo.max_prompt_tokens}"
             )
         try:
-            run.load_baselines(scorers.plain, workers.pool, resume=begun is not None)
+            run.load_baselines(workers, resume=begun is not None)
             with silence(trainer):
                 trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
@@ -150,19 +136,16 @@ class _GrpoRun(TrainerCallback):
         recipe: Recipe,
         rollouts: Rollouts,
         training_log: TrainingLog,
-        practice: Sequence[Exercise],
-        held_out: Sequence[Exercise],
+        exercises: ExerciseSet,
     ) -> None:
         assert recipe.grpo is not None
         self._recipe = recipe
         self._grpo = recipe.grpo
         self._rollouts = rollouts
         self._training_log = training_log
-        self._practice = practice
-        self._held_out = held_out
-        numbered = enumerate(held_out)
-        self._measured = [exercise._replace(number=number) for number, exercise in numbered]
-        self._baselines = self._step_baselines(Baselines(0, {}))
+        self._practice = exercises.train
+        self._held_out = exercises.held_out
+        self._baselines = NO_BASELINES
         self._trainer: Any = None
 
     def make_trainer(self, policy: Policy, arguments: GRPOConfig) -> GRPOTrainer:
@@ -193,22 +176,17 @@ class _GrpoRun(TrainerCallback):
             policy.model.save_pretrained = partial(policy.model.save_pretrained, **ONLY_THE_ADAPTER)
         return self._trainer
 
-    def load_baselines(self, scorer: Scorer, pool: Pool, *, resume: bool) -> None:
+    def load_baselines(self, workers: WorkerSet, *, resume: bool) -> None:
         """Measure the baselines of every step, or read them on resume."""
         if not self._trainer.accelerator.is_main_process:
             return
         questions = self._held_out or self._practice[: self._recipe.run.eval_tasks]
-        found = self._await(find_baselines(self._recipe, scorer, pool, questions, resume=resume))
+        found = self._await(
+            find_baselines(self._recipe, workers.workers, workers.pool, questions, resume=resume)
+        )
         if found is not None:
             self._training_log.note(str(found))
-            self._baselines = self._step_baselines(found)
-
-    def _step_baselines(self, measured: Baselines) -> StepBaselines:
-        kinds = {exercise.task.kind for exercise in self._held_out}
-        return measured.for_step(
-            kinds - ONE_SKILL if self._recipe.data.kind == "etudes" else None,
-            self._grpo.max_completion_tokens,
-        )
+            self._baselines = found
 
     # ---- one step
 
@@ -225,7 +203,7 @@ class _GrpoRun(TrainerCallback):
             )
         scoring = rollouts.scoring_seconds - scoring
         seconds = {"workers": scoring, "sampling": time.monotonic() - began - scoring}
-        seen = diagnose(gather_object(batch.rollouts), self._baselines)
+        seen = self._diagnose(gather_object(batch.rollouts))
         log.step(seen, found=sum(gather_object([batch.found])), seconds=seconds)
         return {
             "prompt_ids": [one.prompt for one in batch.plans],
@@ -234,6 +212,10 @@ class _GrpoRun(TrainerCallback):
             "plan_reward": batch.rewards,
             "plan_metrics": seen.as_metrics() if trainer.args.report_to else {},
         }
+
+    def _diagnose(self, rollouts: Sequence[Rollout]) -> StepDiagnostics:
+        limit = self._grpo.max_completion_tokens
+        return diagnose(rollouts, self._baselines, max_tokens=limit)
 
     async def reward(
         self,
@@ -263,7 +245,7 @@ class _GrpoRun(TrainerCallback):
         Everyday questions are logged apart: they say nothing about what is learned.
         """
         accelerator = self._trainer.accelerator
-        share = self._measured[accelerator.process_index :: accelerator.num_processes]
+        share = self._held_out[accelerator.process_index :: accelerator.num_processes]
         temperature = self._recipe.run.eval_temperature
         if self._grpo.vllm is not None:
             self._trainer.vllm_generation.sync_weights()
@@ -273,7 +255,7 @@ class _GrpoRun(TrainerCallback):
         everyday = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
         self._training_log.log_measurement(
             step,
-            diagnose([one for one in found if one.kind != EVERYDAY], self._baselines),
+            self._diagnose([one for one in found if one.kind != EVERYDAY]),
             everyday=fmean(everyday) if everyday else None,
         )
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from podium._util.lab import lab_extra
 from podium.conductors.evolved_turns import TURNS, Token
@@ -28,6 +28,9 @@ Spread = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 """The spread of a search; larger numbers overflow."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seed = Annotated[int, AfterValidator(lambda seed: seed % 2**32)]
+"""Any integer, as one that torch and numpy accept."""
+
 Temperature = Annotated[float, Field(ge=0, le=2)]
 
 LORA_TARGETS = frozenset(
@@ -483,7 +486,7 @@ class RunTable(Table):
     """The training run: output, checkpoints, logs."""
 
     output: Name = Field(description="the output directory")
-    seed: int = Field(default=42, description="the same seed gives the same training")
+    seed: Seed = Field(default=42, description="the same seed gives the same training")
     save_every: Count = Field(default=20, description="steps between checkpoints")
     max_checkpoints: Count = Field(default=2, description="how many checkpoints are kept")
     eval_every: Annotated[int, Field(ge=0)] = Field(

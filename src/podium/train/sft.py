@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from podium._util.files import replace_directory
-from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
 from podium.train.examples import UNLABELLED, TokenExample, batches, encode, load_examples
 from podium.train.preflight import check_adapters
@@ -228,7 +227,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     wait_for_everyone()  # the main process has checked the output before anything is written
     written = load_examples(recipe, "train", sft.examples)
     tested = load_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
-    torch.manual_seed(normalize_seed(recipe.run.seed))
+    torch.manual_seed(recipe.run.seed)
     loaded = pretrained.load(recipe.model.base, dtype=parameter_dtype(recipe))
     stack = _make_adapters(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:

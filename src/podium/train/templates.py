@@ -25,8 +25,9 @@ from podium.core.run import Round, StepRecord
 from podium.core.task import Task
 from podium.core.workflow import Condition, Step, Workflow
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import draw_exercises, load_problems, recipe_pool, recipe_prompt
+from podium.train.exercises import draw_exercises, load_problems, recipe_prompt
 from podium.train.recipe import Recipe, read_tables
+from podium.train.worker_set import recipe_pool
 from podium.workers.catalogue import Table
 
 TOOL: Final = "tool"

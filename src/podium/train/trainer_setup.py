@@ -12,7 +12,6 @@ from huggingface_hub import constants
 from transformers import PrinterCallback
 from transformers.utils import logging
 
-from podium.conductors.routing.arrays import normalize_seed
 from podium.train.recipe import Recipe
 from podium.train.schema import OptimiserTable
 from podium.train.training_log import CHECKPOINTS, TrainingLog
@@ -54,7 +53,7 @@ def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, An
         "adam_epsilon": optimiser.adam_epsilon,
         "weight_decay": optimiser.weight_decay,
         "use_cpu": not torch.cuda.is_available(),
-        "seed": normalize_seed(run.seed),
+        "seed": run.seed,
         "save_steps": run.save_every,
         "save_total_limit": run.max_checkpoints,
         "report_to": sorted(run.log - {"jsonl"}),

@@ -15,7 +15,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from rich.console import Console
 
 from podium._util.files import NO_SPACE_ERRNOS, write_atomically
 from podium.core.errors import ConfigError, StoreError
-from podium.train.diagnostics import MANY_DROPPED, CollapseDetector, StepDiagnostics
+from podium.train.diagnostics import MANY_DROPPED, StepDiagnostics, collapse_warnings
 from podium.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ METRICS: Final = "metrics.jsonl"
 SAMPLES: Final = "samples.jsonl"
 SUMMARY: Final = "summary.json"
 MISTAKES_SHOWN: Final = 20
+WARNING_STEPS: Final = 20
+"""Steps that a step is compared with, and in which a warning is printed once."""
 
 
 class TrainingLog:
@@ -48,7 +51,8 @@ class TrainingLog:
             self._output.mkdir(parents=True, exist_ok=True)
         self._console = console or Console(stderr=True, quiet=not self._is_kept)
         self._steps_in_all = recipe.training.steps
-        self._detector = CollapseDetector()
+        self._history: deque[StepDiagnostics] = deque(maxlen=WARNING_STEPS)
+        self._recent_warnings: deque[Set[str]] = deque(maxlen=WARNING_STEPS - 1)
         earlier = _summary(self._output) if after else {}
         self._seconds_before = earlier.get("seconds", 0.0)
         self._rollouts = int(earlier.get("rollouts", 0))
@@ -77,8 +81,12 @@ class TrainingLog:
         self._record_diagnostics(seen)
         spent = {f"seconds/{what}": round(value, 3) for what, value in (seconds or {}).items()}
         self._more = {**spent, "found_by_exploring": found}
-        for words in self._detector.add(seen):
-            self.warn(words)
+        warnings = collapse_warnings(seen, self._history)
+        fresh = warnings.keys() - set().union(*self._recent_warnings)
+        self._history.append(seen)
+        self._recent_warnings.append(fresh)
+        for name in fresh:
+            self.warn(warnings[name])
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:
         self._record_diagnostics(seen)

@@ -1,4 +1,4 @@
-"""The workers of a training, and the scorers of plans over them.
+"""The workers of a training, their pool, and the scorer of plans over them.
 
 The paper's ablations are switches of `[prompt]`: with `access = "binary"` a plan that names steps
 by index is malformed, and with `fixed_subtasks` every worker gets the same subtask.
@@ -6,8 +6,10 @@ by index is malformed, and with `fixed_subtasks` every worker gets the same subt
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,13 +17,13 @@ from typing import Any, Final, NamedTuple
 from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium.client.assembly import assemble, close_all
-from podium.config import Settings
-from podium.core.errors import MalformedPlan
-from podium.core.pool import Limits, Pool, WorkerProfile
-from podium.core.request import FREE, Reply, Request
+from podium.config import Settings, load
+from podium.config.problems import suggest
+from podium.core.errors import ConfigError, MalformedPlan, PodiumError, Unavailable
+from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.core.request import FREE, Reply, Request, user
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
-from podium.train.exercises import pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import Scorer
 from podium.workers import Endpoint, Http, connect
@@ -39,7 +41,7 @@ class WorkerSet:
 
     `flaky_workers` are the same workers, unsure as often as `pool.flaky_rate` says; first rounds
     do not use them, or luck would decide what a plan is worth. `connected` are the workers without
-    cache and without failures.
+    cache and without failures. `scorer` scores the recipe's plans.
     """
 
     workers: tuple[Worker, ...]
@@ -48,6 +50,7 @@ class WorkerSet:
     cache: ReplyCache | None
     http: Http
     connected: tuple[Worker, ...]
+    scorer: Scorer
 
     async def close(self) -> None:
         """Close what they hold open, such as loaded models, and the file of replies."""
@@ -67,28 +70,19 @@ class _Connected(NamedTuple):
     options: Mapping[str, Any]
 
 
-def connect_workers(
-    recipe: Recipe,
-    http: Http,
-    *,
-    cache: ReplyCache | None = None,
-    settings: Settings | None = None,
-) -> WorkerSet:
+def connect_workers(recipe: Recipe) -> WorkerSet:
     """Connect the recipe's workers; nothing is loaded or sent before the first call.
 
-    Replies are cached below the recipe's output, or in a given `cache`. `settings` are those of
-    the pool's file, if it has been read already.
+    Replies are cached below the recipe's output.
     """
-    if settings is None and recipe.pool.file is not None:
-        settings = pool_settings(recipe)
+    http = Http()
+    settings = pool_settings(recipe) if recipe.pool.file is not None else None
     connected = list(_connect(recipe, http, settings))
     workers: Sequence[Worker] = [one.limited for one in connected]
-    if not recipe.run.cache_mb:
-        cache = None
-    elif cache is None:
+    cache = None
+    if recipe.run.cache_mb:
         recipe.output.mkdir(parents=True, exist_ok=True)
         cache = ReplyCache(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
-    if cache is not None:
         workers = [
             CachedWorker(one.limited, cache, fingerprint=_fingerprint(one.options))
             for one in connected
@@ -101,7 +95,8 @@ def connect_workers(
         flaky_workers = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
     pool = settings.pool if settings is not None else recipe_pool(recipe)
-    return WorkerSet(tuple(workers), tuple(flaky_workers), pool, cache, http, behind)
+    scorer = make_scorer(recipe, workers, flaky_workers)
+    return WorkerSet(tuple(workers), tuple(flaky_workers), pool, cache, http, behind, scorer)
 
 
 def _connect(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
@@ -169,17 +164,13 @@ def _pool_file_workers(recipe: Recipe, http: Http, settings: Settings) -> Iterat
         yield _Connected(worker, limited, filed.options)
 
 
-class Scorers(NamedTuple):
-    """The scorer of the recipe's plans, and one without the recipe's switches, for baselines."""
-
-    recipe: Scorer
-    plain: Scorer
-
-
-def make_scorers(
+def make_scorer(
     recipe: Recipe, workers: Sequence[Worker], second_round_workers: Sequence[Worker] | None = None
-) -> Scorers:
-    """Return the scorers; `second_round_workers` replace the workers after the first round."""
+) -> Scorer:
+    """Return the scorer of the recipe's plans.
+
+    `second_round_workers` replace the workers after the first round.
+    """
     prompt = recipe.prompt
 
     def amend(workflow: Workflow) -> Workflow:
@@ -187,14 +178,13 @@ def make_scorers(
             refuse_indices(workflow)
         return with_fixed_subtasks(workflow) if prompt.fixed_subtasks else workflow
 
-    scorer = Scorer(
+    return Scorer(
         workers,
         reward=recipe.reward.reward(),
         max_steps=prompt.max_steps,
         amend=amend,
         second_round_workers=second_round_workers,
     )
-    return Scorers(scorer, Scorer(workers, max_steps=prompt.max_steps))
 
 
 def refuse_indices(workflow: Workflow) -> None:
@@ -210,3 +200,79 @@ def refuse_indices(workflow: Workflow) -> None:
 
 def with_fixed_subtasks(workflow: Workflow) -> Workflow:
     return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
+
+
+# ---- the pool
+
+CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16)
+"""The request of the check; vendors allow no fewer tokens."""
+
+CHECK_SECONDS: Final = 180.0
+"""The timeout of the check in seconds."""
+
+
+def recipe_pool(recipe: Recipe) -> Pool:
+    if recipe.pool.file is not None:
+        return pool_settings(recipe).pool
+    return Pool(
+        tuple(
+            WorkerProfile(name=role, provider="transformers", model=recipe.worker_base, price=FREE)
+            for role in recipe.pool.roles
+        ),
+        share_question=False,
+        mask_names=recipe.prompt.mask_names,
+    )
+
+
+def pool_settings(recipe: Recipe) -> Settings:
+    """Load the recipe's pool file and check that the recipe's other keys fit it."""
+    assert recipe.pool.file is not None, "the études' workers have no file"
+    settings = load(Path(recipe.pool.file))
+    names, subset = settings.pool.names, recipe.pool.subset
+    nested = [worker.name for worker in settings.pool if worker.provider == CONDUCTOR_PROVIDER]
+    if nested:
+        raise ConfigError(
+            f"{settings.source}: {nested[0]} is a conductor, and no runs are nested in training; "
+            f"take it out of the pool"
+        )
+    if recipe.prompt.fixed_subtasks and not settings.pool.share_question:
+        raise ConfigError(
+            f"prompt.fixed_subtasks: the workers of {settings.source} are not shown the question "
+            f"(share_question is false), so each needs a subtask of its own"
+        )
+    for described in recipe.pool.descriptions:
+        if described not in names:
+            raise ConfigError(
+                f"pool.descriptions: {described!r} is not in {settings.source}; "
+                f"{suggest(described, names)}"
+            )
+    if subset is not None and subset.largest > len(names):
+        raise ConfigError(
+            f"pool.subset.largest is {subset.largest}, but {settings.source} has {len(names)} "
+            f"workers"
+        )
+    return settings
+
+
+async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Call every worker once; Unavailable names those that do not answer."""
+    async with AsyncExitStack() as stack:
+        http = Http()
+        stack.push_async_callback(http.close)
+        assembly = assemble(settings, environment, http)
+        stack.push_async_callback(assembly.close)
+        problems = await asyncio.gather(*(_find_problem(worker) for worker in assembly.workers))
+    failed = [problem for problem in problems if problem is not None]
+    if failed:
+        raise Unavailable(f"{settings.source}: no answer from {'; '.join(failed)}")
+
+
+async def _find_problem(worker: Worker) -> str | None:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            await worker.reply(CHECK_REQUEST)
+    except TimeoutError:
+        return f"{worker.profile.name}: nothing within {CHECK_SECONDS:g} s"
+    except PodiumError as error:
+        return f"{worker.profile.name}: {error}"
+    return None

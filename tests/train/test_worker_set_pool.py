@@ -9,9 +9,9 @@ import pytest
 from podium.client import assembly
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.request import Reply, Request
-from podium.train import exercises as pools
-from podium.train.exercises import check_pool, pool_settings, recipe_pool
+from podium.train import worker_set
 from podium.train.recipe import read_recipe
+from podium.train.worker_set import check_pool, pool_settings, recipe_pool
 from podium.workers import ScriptedWorker
 from support.recipes import POOL, RECIPES, make_recipe
 
@@ -75,6 +75,6 @@ async def test_a_worker_that_never_answers_is_not_waited_for(
         "two": ScriptedWorker("two", "ok"),
     }
     monkeypatch.setattr(assembly, "connect", lambda profile, *rest: workers[profile.name])
-    monkeypatch.setattr(pools, "LONGEST_CHECK", 0.01)
+    monkeypatch.setattr(worker_set, "CHECK_SECONDS", 0.01)
     with pytest.raises(Unavailable, match="no answer from one: nothing within 0.01 s$"):
         await check_pool(pool_settings(make_recipe(tmp_path)), {})
