@@ -73,6 +73,16 @@ def latency(
 
 
 @app.command()
+def planning(
+    model: Annotated[Path, typer.Argument(metavar="GGUF", help="The file of a local model.")],
+) -> None:
+    """A local model's decision who answers: tokens of the prompt, prefix cache, time."""
+    from benchmarks.planning import measure_planning
+
+    _print(asyncio.run(measure_planning(model)))
+
+
+@app.command()
 def chaos(
     part: Annotated[
         str, typer.Option(metavar="PARTS", help=f"Which parts, of {ALL_PARTS}.")
