@@ -396,7 +396,7 @@ class FaultTrial:
 
 def _streamed_text(events: list[Event], run: Run) -> str:
     """Return the streamed text of the round that answers the run."""
-    finals = [round_.index for round_ in run.rounds if round_.final is not None]
+    finals = [round_.index for round_ in run.rounds if round_.answer_step is not None]
     deltas = [event for event in events if isinstance(event, StepDelta) and not event.thinking]
     return "".join(
         delta.text for delta in deltas if (delta.run_id, delta.round) == (run.id, *finals[-1:])

@@ -29,7 +29,7 @@ def failing(name: str) -> FakeWorker:
 
 def answer_of(workflow: Workflow, execution: Execution) -> str | None:
     round_ = Round(0, workflow, execution.steps_so_far())
-    return round_.final.reply if round_.final is not None else None
+    return round_.answer_step.reply if round_.answer_step is not None else None
 
 
 PROGRAM_FIRST = Workflow((FIRST, Step("direct", "answer", (), Condition("failed", (0,)))))
@@ -126,4 +126,4 @@ async def test_the_order_in_which_steps_are_recorded_makes_no_difference() -> No
     )
     round_ = Round(0, COMPARED, execution.steps_so_far())
     turned = replace(round_, steps=round_.steps[::-1])
-    assert turned.final == round_.final is not None
+    assert turned.answer_step == round_.answer_step is not None

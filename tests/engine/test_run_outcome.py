@@ -7,10 +7,10 @@ from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions
 from podium.core.run import Round, RunStatus, StepRecord, StepStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.run_loop import (
-    answer_step,
     blocking_error,
     end_status,
     first_error,
+    select_answer_step,
     waiting_answer,
 )
 
@@ -27,7 +27,7 @@ def rounds(*steps: StepRecord) -> tuple[Round, ...]:
 
 def test_a_final_step_that_is_done_answers() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "done", "two"))
-    best = answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
+    best = select_answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
     assert best is ended[0].steps[1]
     assert end_status(ended, best, None) == "answered"
     assert first_error(ended, None) is None
@@ -35,7 +35,7 @@ def test_a_final_step_that_is_done_answers() -> None:
 
 def test_a_failed_steps_sent_text_answers_before_another_done_step() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed", "two, as far as"))
-    best = answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
+    best = select_answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
     assert best is ended[0].steps[1]
     assert end_status(ended, best, None) == "partial"
     assert first_error(ended, None) == "step 1 (b) failed: None"
@@ -43,8 +43,8 @@ def test_a_failed_steps_sent_text_answers_before_another_done_step() -> None:
 
 def test_only_a_final_step_answers_where_a_schema_is_demanded() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed"))
-    assert answer_step(ended, DEFAULT_RESPONSE_OPTIONS) is ended[0].steps[0]
-    assert answer_step(ended, ResponseOptions(schema={"type": "object"})) is None
+    assert select_answer_step(ended, DEFAULT_RESPONSE_OPTIONS) is ended[0].steps[0]
+    assert select_answer_step(ended, ResponseOptions(schema={"type": "object"})) is None
 
 
 @pytest.mark.parametrize(

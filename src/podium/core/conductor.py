@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from podium.core.pool import Pool
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
 from podium.core.routing import RoutingRecord
-from podium.core.run import Round, TurnRole, best_step
+from podium.core.run import Round, TurnRole, best_answer_step
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Step, Workflow
 
@@ -77,7 +77,7 @@ class PlanningContext:
         """The best answer so far; without one, nothing can be accepted."""
         if self.objection or not self.rounds:
             return None
-        best = best_step(self.rounds)
+        best = best_answer_step(self.rounds)
         return best.reply if best is not None else None
 
 

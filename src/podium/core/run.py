@@ -260,7 +260,7 @@ class Round:
         return self.routed is not None and not self.routed.escalated
 
     @property
-    def final(self) -> StepRecord | None:
+    def answer_step(self) -> StepRecord | None:
         """The last step that its condition let run, if it is done and its reply is an answer."""
         if self.workflow is None or not self.has_answer_role:
             return None
@@ -471,7 +471,7 @@ class Run:
         if not self.rounds:
             return ()
         if self.status != "waiting":
-            final = self.rounds[-1].final
+            final = self.rounds[-1].answer_step
             return final.thinking if final is not None else ()
         step = self.rounds[-1].steps[-1]
         if not step.turns:
@@ -497,7 +497,7 @@ class Run:
         if self.status == "waiting":
             finish = "tool"
         elif self.answer is not None:
-            step = visible_answer_step(self.rounds)
+            step = streamed_answer_step(self.rounds)
             finish = step.finish if step is not None and step.status == "done" else "length"
         if self.blocked_by and self.status != "waiting":
             finish = "refused"
@@ -518,11 +518,15 @@ def _planning_calls(run: Run) -> Iterator[Attempt]:
                 yield from _planning_calls(nested)
 
 
-def best_step(rounds: Sequence[Round]) -> StepRecord | None:
-    """Return the best answer's step: the last final one done, else one cut off, else one done."""
-    finals = [step for round_ in rounds if (step := round_.final) is not None]
-    if finals:
-        return finals[-1]
+def answer_steps(rounds: Sequence[Round]) -> list[StepRecord]:
+    """Return the answer step of each round that has one."""
+    return [step for round_ in rounds if (step := round_.answer_step) is not None]
+
+
+def best_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
+    """Return the last answer step, else the last step that was cut off or is done."""
+    if answers := answer_steps(rounds):
+        return answers[-1]
     steps = [step for round_ in rounds for step in round_.steps]
     begun = [step for step in steps if step.status == "cancelled" and step.reply]
     done = [step for step in steps if step.status == "done"]
@@ -530,10 +534,11 @@ def best_step(rounds: Sequence[Round]) -> StepRecord | None:
     return begun[-1] if begun else done[-1] if done else None
 
 
-def visible_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
-    """Return the step whose reply the asker saw: final, else broken off, else the best."""
-    best = best_step(rounds)
-    if best is not None and any(best is round_.final for round_ in rounds):
+def streamed_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
+    """Return the step whose reply was streamed: an answer step, else one broken off, else the
+    best."""
+    best = best_answer_step(rounds)
+    if best is not None and any(best is step for step in answer_steps(rounds)):
         return best
     steps = [step for round_ in rounds for step in round_.steps]
     sent = [step for step in steps if step.reply and step.status in ("failed", "skipped")]

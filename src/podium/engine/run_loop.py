@@ -53,9 +53,10 @@ from podium.core.run import (
     Run,
     RunStatus,
     StepRecord,
+    answer_steps,
     new_run_id,
+    streamed_answer_step,
     timestamp,
-    visible_answer_step,
 )
 from podium.engine.calls import Calls
 from podium.engine.early import EarlyExecution
@@ -280,7 +281,7 @@ class RunLoop:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
         self.stopped_by = execution.exhausted
-        if self._objection is not None and self._rounds[-1].final is not None:
+        if self._objection is not None and self._rounds[-1].answer_step is not None:
             self._objection = None
         if isinstance(execution.blocked, ReplanRequested):
             self._objection = execution.blocked
@@ -383,9 +384,14 @@ class RunLoop:
         )
 
     async def _check_other_answer(self) -> None:
-        """Apply guardrails on answers to one that is not a final step's reply."""
-        best = answer_step(self._rounds, self._run.response_options)
-        if best is None or is_final(best, self._rounds) or self._waits or self.blocked is not None:
+        """Apply guardrails on answers to one that no answer step gave."""
+        best = select_answer_step(self._rounds, self._run.response_options)
+        if (
+            best is None
+            or is_answer_step(best, self._rounds)
+            or self._waits
+            or self.blocked is not None
+        ):
             return
         inspector = self._inspector(self._rounds[best.round], self._emit)
         assert inspector is not None, "there are guardrails on answers"
@@ -407,7 +413,7 @@ class RunLoop:
             return replace(
                 run, status="waiting", answer=answer, checks=checks, rounds=rounds, spent=spent
             )
-        best, blocked = answer_step(rounds, run.response_options), self.blocked
+        best, blocked = select_answer_step(rounds, run.response_options), self.blocked
         stopped_by, failures = self.stopped_by, self._failures
         if status is None:
             if blocked is not None:
@@ -415,7 +421,7 @@ class RunLoop:
             else:
                 status = end_status(rounds, best, stopped_by)
         answer = best.reply if best is not None else None
-        if best is not None and self._checks_answers and not is_final(best, rounds):
+        if best is not None and self._checks_answers and not is_answer_step(best, rounds):
             answer = self._checked_answer
         failure = failures[0] if failures and status in ("failed", "partial") else None
         return replace(
@@ -454,19 +460,15 @@ class RunLoop:
         return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))
 
 
-def final_steps(rounds: Sequence[Round]) -> list[StepRecord]:
-    return [step for round_ in rounds if (step := round_.final) is not None]
+def is_answer_step(step: StepRecord, rounds: Sequence[Round]) -> bool:
+    return any(step is answer for answer in answer_steps(rounds))
 
 
-def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
-    return any(step is final for final in final_steps(rounds))
-
-
-def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
-    """Return the step whose reply is the answer; with a schema, only a final step can be."""
-    if finals := final_steps(rounds):
-        return finals[-1]
-    return visible_answer_step(rounds) if options.schema is None else None
+def select_answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
+    """Return the step whose reply is the answer; with a schema, only an answer step can be."""
+    if answers := answer_steps(rounds):
+        return answers[-1]
+    return streamed_answer_step(rounds) if options.schema is None else None
 
 
 def waiting_answer(rounds: Sequence[Round]) -> str | None:
@@ -479,7 +481,7 @@ def waiting_answer(rounds: Sequence[Round]) -> str | None:
 def end_status(
     rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
 ) -> RunStatus:
-    if final_steps(rounds):
+    if answer_steps(rounds):
         return "answered"
     if best is not None:
         return "partial"
@@ -491,7 +493,7 @@ def blocking_error(
 ) -> GuardrailBlocked | None:
     if isinstance(stopped_by, GuardrailBlocked):
         return stopped_by
-    if unmet is None or final_steps(rounds):
+    if unmet is None or answer_steps(rounds):
         return None
     why = str(stopped_by) if stopped_by is not None else "no round is left to plan"
     return GuardrailBlocked(unmet.guardrail, unmet.stage, f"{unmet.reason}; {why}")
@@ -513,7 +515,7 @@ def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str 
         )
         step = last if is_final and last.status == "failed" else unfinished[0]
         return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
-    finals = final_steps(executed[-1:])
+    finals = answer_steps(executed[-1:])
     if not finals:
         return None
     final = finals[0]

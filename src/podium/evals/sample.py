@@ -164,7 +164,7 @@ async def grade_run(case: Case, run: Run) -> Sample:
         sample = replace(sample, right=await _is_right(case, run.answer))
         if len(run.rounds) < 2:
             return sample
-        first, last = run.rounds[0].final, run.rounds[-1]
+        first, last = run.rounds[0].answer_step, run.rounds[-1]
         return replace(
             sample,
             first_right=await _is_right(case, first.reply if first is not None else None),

@@ -24,7 +24,7 @@ from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError, MalformedPlan, PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.request import add
-from podium.core.run import Round, Run, StepRecord, best_step
+from podium.core.run import Round, Run, StepRecord, best_answer_step
 from podium.core.task import Task
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
@@ -303,7 +303,7 @@ class Scorer:
             pool,
             max_steps=self.max_steps,
             strict=True,
-            may_accept=best_step(rounds) is not None,
+            may_accept=best_answer_step(rounds) is not None,
         ).workflow
         return workflow if workflow is None or self._amend is None else self._amend(workflow)
 
@@ -324,7 +324,7 @@ class Scorer:
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
         """Return whether the answer before this round was right, if the reward depends on it."""
         counts = self.reward.replan_penalty or self.reward.accept_penalty
-        before = best_step(rounds) if counts else None
+        before = best_answer_step(rounds) if counts else None
         if before is None:
             return None
         if task.plan_grader is not None:
@@ -408,7 +408,7 @@ def _needed_steps(round_: Round) -> set[int]:
     """
     if round_.workflow is None:
         return set()
-    if round_.final is None:
+    if round_.answer_step is None:
         return set(range(len(round_.workflow)))
     needed = set(range(round_.workflow.first_answer_step, len(round_.workflow)))
     for index in reversed(range(len(round_.workflow))):
