@@ -54,6 +54,15 @@ def test_a_pool_of_one_worker_cannot_collapse_onto_it() -> None:
     assert collapse_warnings(diagnose(scores)) == {}
 
 
+def test_one_step_for_everything_is_reported_while_answers_are_mostly_wrong() -> None:
+    one_step = [plan(worker, right=worker == "ann") for worker in ("ann", "bob", "cid", "dan")] * 5
+    words = warned(one_step)["steps"]
+    assert "100% of the plans have one step" in words
+    assert "sums 0.25" in words
+    solved = [plan(worker) for worker in ("ann", "bob", "cid", "dan")] * 5
+    assert "steps" not in warned(solved)
+
+
 def test_few_valid_plans_are_reported() -> None:
     words = warned([*healthy()[:8], *[MALFORMED] * 12])["valid"]
     assert words.startswith("only 40% of the texts are plans")

@@ -142,6 +142,12 @@ class StepDiagnostics:
     def largest_worker(self) -> tuple[str, float]:
         return max(self.workers.items(), key=lambda item: item[1], default=("", 0.0))
 
+    @property
+    def one_step_share(self) -> float:
+        """The share of plans with one step, of those that have any."""
+        planned = sum(count for length, count in self.steps.items() if length)
+        return self.steps.get(1, 0) / planned if planned else 0.0
+
     def __str__(self) -> str:
         name, share = self.largest_worker
         entropy = (
@@ -298,6 +304,7 @@ MIN_ROLLOUTS: Final = 16
 
 MUCH_OF_ONE_WORKER: Final = 0.8
 LITTLE_ENTROPY_BITS: Final = 0.5
+NEARLY_ALL_ONE_STEP: Final = 0.95
 MOSTLY_WRONG: Final = 0.5
 FEW_VALID: Final = 0.5
 VALID_RATE_FALL: Final = 2 / 3
@@ -315,6 +322,7 @@ def collapse_warnings(
         return {}
     return {
         **_worker_warnings(seen),
+        **_step_warnings(seen),
         **_text_warnings(seen, earlier),
         **_reward_warnings(seen),
     }
@@ -331,6 +339,20 @@ def _worker_warnings(seen: StepDiagnostics) -> dict[str, str]:
         f"{seen.entropy_bits or 0.0:.2f} bits; see whether the tasks need the others at all"
     )
     return {"collapse" if collapsed else "leaning": words}
+
+
+def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
+    wrong = ", ".join(
+        f"{kind or 'all tasks'} {accuracy:.2f}"
+        for kind, accuracy in sorted(seen.accuracy_by_kind.items())
+        if accuracy < MOSTLY_WRONG
+    )
+    if seen.one_step_share <= NEARLY_ALL_ONE_STEP or not wrong:
+        return {}
+    return {
+        "steps": f"{seen.one_step_share:.0%} of the plans have one step, while these are mostly "
+        f"wrong: {wrong}; let the warm start show more plans of several steps"
+    }
 
 
 def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) -> dict[str, str]:
