@@ -58,7 +58,7 @@ def etudes_table(
 
     with lab_extra():
         from podium_lab.evals.tables import (
-            MAIN,
+            MAIN_STRATEGIES,
             measure_etudes,
             read_training_cost,
             requirements_table,
@@ -69,7 +69,7 @@ def etudes_table(
         pool_options=pool,
         eval_options=replace(given, cache=cache, fresh=True),
         suite=ETUDES,
-        strategies=MAIN,
+        strategies=MAIN_STRATEGIES,
         baseline_conductor=baseline_conductor,
         output=output,
     )

@@ -13,7 +13,7 @@ from podium.config import Settings, WorkerSettings, load
 from podium.config.sources import ETUDES_POOL
 from podium.core.errors import ConfigError
 from podium.core.request import FREE, Request, user
-from podium.train.worker_set import MISLEADING_SYSTEM
+from podium.train.worker_set import MISLEADING_PROMPT
 from podium.workers import Http
 from podium.workers.local import weights
 from podium_lab.etudes import FAMILIES, ROLES
@@ -83,7 +83,7 @@ def test_the_generalist_answers_without_a_plan(settings: Settings) -> None:
 
 
 def test_the_misleading_worker_is_the_one_of_the_training(settings: Settings) -> None:
-    assert settings["misleading"].options["system"] == MISLEADING_SYSTEM
+    assert settings["misleading"].options["system"] == MISLEADING_PROMPT
     assert "adapter" not in settings["misleading"].options
 
 

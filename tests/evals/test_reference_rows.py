@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from evals.samples import sample
-from podium.evals.comparison import CEILING, find_references
+from podium.evals.comparison import PER_TASK_BEST, find_references
 from podium.evals.results import StrategyRow
 
 
@@ -23,7 +23,7 @@ BOB = row("single:bob", [True, True, False, False], worker_tokens=10)
 def test_the_ceiling_is_the_best_worker_for_each_task_and_of_several_the_thriftiest() -> None:
     ceiling = find_references([ANN, BOB]).best_per_task
     assert ceiling is not None
-    assert ceiling.strategy == CEILING
+    assert ceiling.strategy == PER_TASK_BEST
     assert ceiling.outcomes == {"t0": 1.0, "t1": 1.0, "t2": 0.0, "t3": 1.0}
     assert [found.worker_tokens for found in ceiling.samples] == [10, 10, 10, 50]
 

@@ -124,7 +124,7 @@ class EngineHarness:
             run,
             Round(round_, workflow, tuple(finished)),
             emit=emit,
-            nest=_no_nesting,
+            run_nested=_no_nesting,
             previous=previous,
             stream=self.watch,
         )

@@ -102,7 +102,7 @@ def test_a_group_has_spread_when_its_rewards_differ() -> None:
 def test_lengths_are_reported_against_the_limit() -> None:
     long, short = rollouts([plan("ann")], tokens=160), rollouts([plan("ann")] * 3, tokens=40)
     seen = diagnose([*long, *short], max_tokens=160)
-    assert (seen.mean_tokens, seen.most_tokens, seen.at_the_limit) == (70.0, 160, 0.25)
+    assert (seen.mean_tokens, seen.max_plan_tokens, seen.truncated_rate) == (70.0, 160, 0.25)
 
 
 def test_samples_are_the_best_and_the_worst_of_different_groups() -> None:

@@ -92,7 +92,7 @@ def test_lessons_are_the_same_however_many_processes_make_them(
 ) -> None:
     recipe = make_recipe(tmp_path, LESSONS, ['sft.adapters=["words"]'])
     here = load_examples(recipe, "train", 20)
-    monkeypatch.setattr(etude_examples, "FEW", 0)
+    monkeypatch.setattr(etude_examples, "MIN_PARALLEL_EXAMPLES", 0)
     assert load_examples(recipe, "train", 20) == here
 
 

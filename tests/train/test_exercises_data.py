@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.train.exercises import load_problems
+from podium.train.exercises import load_task_split
 from podium.train.recipe import read_recipe
 from support.recipes import RECIPES, TASK, make_recipe
 
@@ -16,7 +16,7 @@ def test_a_file_gives_its_first_tasks(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, overrides=["data.file.limit=2"])
     lines = "".join(TASK.replace("2 + 2?", f"{n}?") for n in range(5))
     (tmp_path / "tasks.jsonl").write_text(lines, "utf-8")
-    found = load_problems(recipe)
+    found = load_task_split(recipe)
     assert [record.question for record in found.train] == ["0?", "1?"]
     assert found.held_out == ()
 
@@ -25,7 +25,7 @@ def test_a_task_without_an_answer_is_named_by_its_line(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path)
     (tmp_path / "tasks.jsonl").write_text(TASK + '{"question": "q", "grader": "exact"}\n', "utf-8")
     with pytest.raises(ConfigError, match=r"tasks\.jsonl, line 2: the answer is"):
-        load_problems(recipe)
+        load_task_split(recipe)
 
 
 def test_a_mix_takes_as_many_of_each_and_keeps_others_apart(tmp_path: Path) -> None:
@@ -41,11 +41,11 @@ def test_a_mix_takes_as_many_of_each_and_keeps_others_apart(tmp_path: Path) -> N
         "data.mix.per_source=5",
         "data.mix.path=data",
     ]
-    found = load_problems(make_recipe(tmp_path, overrides=overrides))
+    found = load_task_split(make_recipe(tmp_path, overrides=overrides))
     assert (len(found.train), len(found.held_out)) == (10, 4)
-    again = load_problems(make_recipe(tmp_path, overrides=overrides))
+    again = load_task_split(make_recipe(tmp_path, overrides=overrides))
     assert again == found
-    other = load_problems(make_recipe(tmp_path, overrides=[*overrides, "data.mix.seed=1"]))
+    other = load_task_split(make_recipe(tmp_path, overrides=[*overrides, "data.mix.seed=1"]))
     assert other.train != found.train
 
 
@@ -55,7 +55,7 @@ def test_a_suite_is_drawn_by_the_seed(tmp_path: Path) -> None:
     overrides = ["data.kind=suite", "data.file=", "data.suite.name=gsm8k", "data.suite.limit=5"]
     overrides.append("data.suite.path=test.jsonl")
     drawn = [
-        load_problems(make_recipe(tmp_path, overrides=[*overrides, f"run.seed={seed}"])).train
+        load_task_split(make_recipe(tmp_path, overrides=[*overrides, f"run.seed={seed}"])).train
         for seed in (1, 1, 2)
     ]
     assert len(drawn[0]) == 5
@@ -64,4 +64,4 @@ def test_a_suite_is_drawn_by_the_seed(tmp_path: Path) -> None:
 
 def test_there_is_no_list_of_etudes() -> None:
     with pytest.raises(ConfigError, match="made as they are needed"):
-        load_problems(read_recipe(RECIPES / "etudes.toml"))
+        load_task_split(read_recipe(RECIPES / "etudes.toml"))

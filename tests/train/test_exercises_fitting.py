@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.train.exercises import MAX_LEFT_OUT, load_exercises
+from podium.train.exercises import MAX_SKIPPED_IN_A_ROW, load_exercises
 from podium.train.recipe import Recipe
 from podium.train.worker_set import recipe_pool
 from podium_lab.etudes.tasks import everyday_questions
@@ -63,7 +63,7 @@ def test_a_stage_lasts_as_long_however_many_are_left_out(recipe: Recipe) -> None
 def test_where_none_fits_it_is_reported(recipe: Recipe, tmp_path: Path) -> None:
     own = make_recipe(tmp_path, GRPO)
     for endless in (recipe, own):
-        turn = iter(range(MAX_LEFT_OUT))
+        turn = iter(range(MAX_SKIPPED_IN_A_ROW))
         with pytest.raises(ConfigError, match="1,000 questions in a row have a prompt that is"):
             load_exercises(endless, recipe_pool(endless), lambda _, turn=turn: next(turn) < 0)  # type: ignore[misc]
 

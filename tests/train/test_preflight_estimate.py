@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.train.preflight import calls_a_run, estimate
+from podium.train.preflight import calls_per_run, estimate
 from podium.train.recipe import read_recipe
 from podium.train.worker_set import recipe_pool
 from support.recipes import EVOLVE, LESSONS, POOL, RECIPES, make_recipe
@@ -103,7 +103,7 @@ def test_an_estimate_assumes_that_every_turn_is_used(
     overrides: list[str], calls: int, tmp_path: Path
 ) -> None:
     recipe = make_recipe(tmp_path, EVOLVE, [*ASSUMED, *overrides])
-    assert calls_a_run(recipe) == calls
+    assert calls_per_run(recipe) == calls
     taken = estimate(recipe, recipe_pool(recipe))
     assert taken.worker_calls == taken.rollouts * calls
 

@@ -13,8 +13,9 @@ from podium.core.request import Reply, Request, user
 from podium.core.worker import Worker
 from podium.train import worker_set as module
 from podium.train.recipe import Recipe
-from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, connect_workers
+from podium.train.worker_set import MISLEADING_PROMPT, WorkerSet, connect_workers
 from podium.workers import Endpoint, Http
+from podium.workers.cached import ReplyCache
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.values import UNSURE
 from support.harness import FakeWorker
@@ -87,7 +88,7 @@ async def test_the_etudes_workers_are_adapters_over_one_base(
     assert {name: dict(endpoint.options) for name, (_, endpoint) in connected.items()} == {
         "words": {"temperature": 0.0, "adapter": str(tmp_path / "words")},
         "generalist": {"temperature": 0.0},
-        "misleading": {"temperature": 0.0, "system": MISLEADING_SYSTEM},
+        "misleading": {"temperature": 0.0, "system": MISLEADING_PROMPT},
     }
 
 
@@ -184,8 +185,11 @@ async def test_workers_that_hold_a_model_let_go_of_it(
     assert sorted(closed) == ["one", "two"]
 
 
-async def test_what_the_workers_held_is_closed(tmp_path: Path) -> None:
+async def test_the_reply_cache_is_closed_with_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[ReplyCache] = []
+    monkeypatch.setattr(ReplyCache, "close", lambda cache: closed.append(cache))
     async with connected_workers(make_recipe(tmp_path, ORACLE)) as worker_set:
-        assert worker_set.cache is not None
-        assert worker_set.cache._file is not None
-    assert worker_set.cache._file is None
+        assert not closed
+    assert closed == [worker_set.cache]

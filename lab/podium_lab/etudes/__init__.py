@@ -5,17 +5,17 @@ chain, a join or a tree; and the examples that workers and conductors are traine
 `podium_lab.etudes.composition` keeps training and testing apart. What `podium` uses is exported.
 """
 
-from podium_lab.etudes.composition import TEST_ONLY, USUAL, EtudeShape, Split
+from podium_lab.etudes.composition import DEFAULT_SHAPES, TEST_ONLY_SHAPES, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.workers import GENERALIST, MISLEADING, ROLES, FlakyWorker
 
 __all__ = [
+    "DEFAULT_SHAPES",
     "FAMILIES",
     "GENERALIST",
     "MISLEADING",
     "ROLES",
-    "TEST_ONLY",
-    "USUAL",
+    "TEST_ONLY_SHAPES",
     "EtudeShape",
     "FlakyWorker",
     "Split",

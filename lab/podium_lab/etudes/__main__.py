@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from podium_lab.etudes.composition import SPLITS, TEST_ONLY, EtudeShape
+from podium_lab.etudes.composition import SPLITS, TEST_ONLY_SHAPES, EtudeShape
 from podium_lab.etudes.etude import Etudes
 
 
@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--split", choices=SPLITS, default="train")
     options = parser.parse_args(arguments)
     for shape in EtudeShape:
-        if options.split == "train" and shape in TEST_ONLY:
+        if options.split == "train" and shape in TEST_ONLY_SHAPES:
             continue
         sys.stdout.write(f"── {shape}\n")
         for etude in Etudes(options.seed, options.split).sample(options.sample, {shape: 1.0}):

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from podium_lab.etudes.skills import FAMILIES, ITEMS, SKILLS, Arguments, Family, Skill
-from podium_lab.etudes.values import LAST_ONLY, Kind, Value
+from podium_lab.etudes.values import TERMINAL_KINDS, Kind, Value
 
 Split = Literal["train", "test"]
 SPLITS: Final[tuple[Split, ...]] = ("train", "test")
@@ -72,10 +72,10 @@ SKELETONS: Final = MappingProxyType(
     }
 )
 
-TEST_ONLY: Final = frozenset({EtudeShape.CHAIN_5})
+TEST_ONLY_SHAPES: Final = frozenset({EtudeShape.CHAIN_5})
 """Longer than anything in training."""
 
-USUAL: Final = MappingProxyType(
+DEFAULT_SHAPES: Final = MappingProxyType(
     {
         EtudeShape.ONE: 0.16,
         EtudeShape.CHAIN_2: 0.16,
@@ -91,17 +91,17 @@ USUAL: Final = MappingProxyType(
 """How often each shape is drawn unless one says otherwise."""
 
 
-TRIES: Final = 5_000
+MAX_COMPOSE_TRIES: Final = 5_000
 """Far more than it takes to find operations that fit; running out is a defect."""
 
-DRAWS: Final = 200
+MAX_LITERAL_DRAWS: Final = 200
 """As many draws of literals; some results, such as 3 to subtract from, leave a split
 no literal at all."""
 
-STEPS: Final = 6
+MAX_STEP_TRIES: Final = 6
 """As many tries at one step of a chain."""
 
-BRANCHES: Final = 50
+MAX_BRANCH_TRIES: Final = 50
 """As many tries at one branch of a join."""
 
 WEIGHTS: Final[Mapping[str, Mapping[Family, float]]] = MappingProxyType(
@@ -158,8 +158,8 @@ class _Demand(NamedTuple):
 
 _Choice = Mapping[Family, tuple[_Candidate, ...]]
 
-ANYTHING: Final = frozenset(Kind)
-GOES_ON: Final = ANYTHING - LAST_ONLY
+ALL_KINDS: Final = frozenset(Kind)
+CONTINUABLE_KINDS: Final = ALL_KINDS - TERMINAL_KINDS
 
 
 def compose_operations(
@@ -169,7 +169,7 @@ def compose_operations(
 
     With `last`, the last operation uses that skill, which must be able to end such a shape.
     """
-    operations = try_operations(rng, split, shape, last=last, tries=TRIES)
+    operations = try_operations(rng, split, shape, last=last, tries=MAX_COMPOSE_TRIES)
     assert operations is not None, f"nothing of shape {shape} was found"
     return operations
 
@@ -215,11 +215,11 @@ def signature(operations: Sequence[Operation]) -> str:
 
 def _joining_skill(rng: Random, skeleton: Skeleton, last: Skill | None) -> Skill | None:
     """Choose a skill for the results of the branches, from which the last skill can continue."""
-    kinds = GOES_ON if skeleton.after else ANYTHING
+    kinds = CONTINUABLE_KINDS if skeleton.after else ALL_KINDS
     if last is not None:
         kinds &= frozenset().union(*(last.kinds(position) for position in last.refers))
     demand = _Demand(kinds, other_than=last.family if last else None)
-    fitting = _beginnings(demand, len(skeleton.branches))
+    fitting = _first_candidates(demand, len(skeleton.branches))
     if not fitting:
         return None
     return rng.choice(fitting[_draw_family(rng, tuple(fitting), "join")]).skill
@@ -234,7 +234,7 @@ class _Attempt:
         self._rng = rng
         self._split = split
         self._joining = joining
-        self._end = _Demand(ANYTHING, skill=last)
+        self._end = _Demand(ALL_KINDS, skill=last)
         self._operations: list[Operation] = []
 
     def compose(self, branches: tuple[int, ...], after: int) -> tuple[Operation, ...] | None:
@@ -249,8 +249,8 @@ class _Attempt:
         """Append `length` operations, each on the result of the one before; without one before, the
         first takes literals."""
         for left in reversed(range(length)):
-            wanted = _leading_to(demand, left)
-            following = _leading_to(demand, left - 1) if left else None
+            wanted = _demand_before(demand, left)
+            following = _demand_before(demand, left - 1) if left else None
             before = self._step(before, wanted, following)
             if before is None:
                 return False
@@ -261,11 +261,11 @@ class _Attempt:
     ) -> Operation | None:
         """Append one operation whose result can lead to the following demand. It is retried by
         itself, or every misfit would cost the whole chain."""
-        for _ in range(STEPS):
+        for _ in range(MAX_STEP_TRIES):
             if before is None:
-                role, fitting = "leaf", _beginnings(wanted)
+                role, fitting = "leaf", _first_candidates(wanted)
             else:
-                role, fitting = "step", _followers(before.answer, before.skill.family, wanted)
+                role, fitting = "step", _next_candidates(before.answer, before.skill.family, wanted)
             if not fitting:
                 return None
             use = self._rng.choice(fitting[_draw_family(self._rng, tuple(fitting), role)])
@@ -273,7 +273,7 @@ class _Attempt:
                 return None
             found = self._operations[-1]
             if wanted.accepts(found.answer) and (
-                following is None or _followers(found.answer, found.skill.family, following)
+                following is None or _next_candidates(found.answer, found.skill.family, following)
             ):
                 return found
             self._operations.pop()
@@ -283,7 +283,7 @@ class _Attempt:
         skill, position = use
         given = {} if before is None or position is None else {position: before.answer}
         source = len(self._operations) - 1
-        for _ in range(DRAWS):
+        for _ in range(MAX_LITERAL_DRAWS):
             arguments, answer = skill.draw_solved(self._rng, given)
             if answer is not None and self._may_use(skill, arguments):
                 sources = tuple(source if n in given else None for n in range(len(arguments)))
@@ -316,7 +316,7 @@ class _Attempt:
         demand = _Demand(
             skill.kinds(position), other_than=skill.family, target=_Candidate(skill, position)
         )
-        for _ in range(BRANCHES):
+        for _ in range(MAX_BRANCH_TRIES):
             if self._chain(None, length, demand):
                 return True
             del self._operations[begun:]
@@ -338,18 +338,18 @@ def _draw_family(rng: Random, families: tuple[Family, ...], role: str) -> Family
 
 
 @cache
-def _leading_to(demand: _Demand, left: int) -> _Demand:
+def _demand_before(demand: _Demand, left: int) -> _Demand:
     """Return the demand on an operation that is `left` operations before the end of its chain."""
     if left == 0:
         return demand
     if left > 1 or demand.skill is None:
-        return _Demand(GOES_ON)
+        return _Demand(CONTINUABLE_KINDS)
     taken = frozenset().union(*(demand.skill.kinds(position) for position in demand.skill.refers))
-    return _Demand(GOES_ON & taken, other_than=demand.skill.family)
+    return _Demand(CONTINUABLE_KINDS & taken, other_than=demand.skill.family)
 
 
 @cache
-def _beginnings(demand: _Demand, joined: int = 0) -> _Choice:
+def _first_candidates(demand: _Demand, joined: int = 0) -> _Choice:
     """Return the candidates that may begin a chain, or take that many results at once."""
     candidates = [
         _Candidate(skill, None)
@@ -360,7 +360,7 @@ def _beginnings(demand: _Demand, joined: int = 0) -> _Choice:
 
 
 @cache
-def _followers(value: Value, family: Family, demand: _Demand) -> _Choice:
+def _next_candidates(value: Value, family: Family, demand: _Demand) -> _Choice:
     """Return the candidates that may follow a result of that family and meet the demand."""
     candidates = [
         _Candidate(skill, position)

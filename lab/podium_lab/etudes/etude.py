@@ -21,9 +21,9 @@ from typing import Any, Final, Literal, NamedTuple
 from podium.core.errors import UsageError
 from podium.core.workflow import Step, Workflow
 from podium_lab.etudes.composition import (
+    DEFAULT_SHAPES,
     SPLITS,
-    TEST_ONLY,
-    USUAL,
+    TEST_ONLY_SHAPES,
     EtudeShape,
     Operation,
     Split,
@@ -36,7 +36,7 @@ from podium_lab.etudes.values import Kind, Value, read_table
 Mood = Literal["do", "np", "wh"]
 MOODS: Final[tuple[Mood, ...]] = ("do", "np", "wh")
 
-SIZES: Final = {2: ("two", "both"), 3: ("three", "all three")}
+NUMBER_WORDS: Final = {2: ("two", "both"), 3: ("three", "all three")}
 
 
 class Phrase(NamedTuple):
@@ -68,7 +68,7 @@ def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
 def references(split: Split, size: int) -> References:
     """Return the words for one, two or three earlier results."""
     table = wording()["reference" if size == 1 else "references"][split]
-    two, both = SIZES.get(size, ("", ""))
+    two, both = NUMBER_WORDS.get(size, ("", ""))
     return References(
         *(
             tuple(text.replace("{two}", two).replace("{both}", both) for text in table[group])
@@ -79,7 +79,7 @@ def references(split: Split, size: int) -> References:
 
 def the_results(size: int) -> str:
     """Return the plainest words for earlier results, as a plan uses them."""
-    return "the result" if size == 1 else f"the {SIZES[size][0]} results"
+    return "the result" if size == 1 else f"the {NUMBER_WORDS[size][0]} results"
 
 
 def clause(rng: Random, split: Split, operation: Operation, phrase: Phrase) -> str:
@@ -168,7 +168,7 @@ def _phrase_table() -> Mapping[str, Mapping[Split, Mapping[Mood, tuple[str, ...]
     }
 
 
-DEEPEST: Final = 3
+MAX_NESTING_DEPTH: Final = 3
 """Phrases inside each other are not understood any more beyond this depth."""
 
 Style = Literal["one", "sequence", "nested"]
@@ -248,7 +248,7 @@ def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording 
         depths.append(1 + max((depths[read] for read in operation.reads), default=0))
         choice = _nestable(operation, split, in_brackets=bool(nesting.open))
         unclear = not nesting.open and any(" and " in text for text in inner[:-1])
-        if not choice or unclear or depths[-1] > DEEPEST:
+        if not choice or unclear or depths[-1] > MAX_NESTING_DEPTH:
             return None
         template = rng.choice(choice).template
         around = {
@@ -388,7 +388,7 @@ class Etude:
 def make_etude(
     rng: Random, split: Split, shape: EtudeShape, *, nested_share: float = NESTED_SHARE
 ) -> Etude:
-    if split == "train" and shape in TEST_ONLY:
+    if split == "train" and shape in TEST_ONLY_SHAPES:
         raise UsageError(f"études of shape {shape.value} are for testing alone; choose another")
     operations = compose_operations(rng, split, shape)
     words = write_question(rng, split, operations, nested_share)
@@ -437,18 +437,18 @@ class Etudes:
     seed: int
     split: Split = "train"
 
-    def stream(self, shapes: Mapping[EtudeShape, float] = USUAL) -> Iterator[Etude]:
+    def stream(self, shapes: Mapping[EtudeShape, float] = DEFAULT_SHAPES) -> Iterator[Etude]:
         """Yield études with shapes drawn by these weights."""
         rng = Random(f"{self.seed}/{self.split}")  # noqa: S311 - to be repeatable, not secret
         while True:
             yield draw_etude(rng, self.split, shapes)
 
-    def sample(self, n: int, shapes: Mapping[EtudeShape, float] = USUAL) -> list[Etude]:
+    def sample(self, n: int, shapes: Mapping[EtudeShape, float] = DEFAULT_SHAPES) -> list[Etude]:
         return list(islice(self.stream(shapes), n))
 
 
 def held_out(
-    n: int = 1000, seed: int = 0, shapes: Mapping[EtudeShape, float] = USUAL
+    n: int = 1000, seed: int = 0, shapes: Mapping[EtudeShape, float] = DEFAULT_SHAPES
 ) -> list[Etude]:
     """Return distinct études of the test split."""
     found: dict[str, Etude] = {}

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from podium_lab.etudes.composition import SPLITS
 from podium_lab.etudes.etude import (
-    SIZES,
+    NUMBER_WORDS,
     connectives,
     nestings,
     phrases,
@@ -40,7 +40,7 @@ _BETWEEN_ITEMS: Final = re.compile(r", and |, | and ")
 ROUND_BEFORE: Final = " of the round before"
 """How the engine marks a step of the round before; those come first."""
 
-_ALL: Final = 0
+_ALL_RESULTS: Final = 0
 """The size of a reference to all results there are."""
 
 
@@ -193,14 +193,14 @@ def _reference(text: str) -> Reference | None:
 def _reference_words() -> Mapping[str, Reference]:
     found: dict[str, Reference] = {}
     for split in SPLITS:
-        for size in (1, *SIZES):
+        for size in (1, *NUMBER_WORDS):
             for words in (text for group in references(split, size) for text in group):
                 for kind in Kind:
                     text = words.replace("{nouns}", f"{kind}s").replace("{noun}", kind)
                     reference = Reference(size, kind if text != words else None)
                     known = found.setdefault(text.casefold(), reference)
                     if known.size != size:
-                        found[text.casefold()] = Reference(_ALL)
+                        found[text.casefold()] = Reference(_ALL_RESULTS)
     return found
 
 
@@ -307,8 +307,8 @@ def _could_fit(skill: Skill, position: int, kind: Kind | None, subtask: str) -> 
 
 def _on_top(size: int, visible: Sequence[VisibleStep], stack: Sequence[int]) -> list[int]:
     everything = list(range(len(visible)))
-    if size == _ALL:
-        return list(stack) if len(stack) in SIZES else everything
+    if size == _ALL_RESULTS:
+        return list(stack) if len(stack) in NUMBER_WORDS else everything
     if len(visible) == size or len(stack) < size:
         return everything[-size:]
     return list(stack[-size:])

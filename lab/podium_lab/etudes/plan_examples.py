@@ -30,7 +30,7 @@ from podium.core.pool import Pool
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine.requests import PriorResult, compose_prompt
-from podium_lab.etudes.composition import USUAL, EtudeShape, Split
+from podium_lab.etudes.composition import DEFAULT_SHAPES, EtudeShape, Split
 from podium_lab.etudes.etude import NESTED_SHARE, Etude, draw_etude, draw_shape, make_etude, wording
 from podium_lab.etudes.oracle import ROUND_BEFORE, oracle_reply
 from podium_lab.etudes.skills import FAMILIES
@@ -56,10 +56,10 @@ SHAPES: Final = MappingProxyType(
 FLAKY: Final = 0.15
 """How often a worker does not know what it should, in first rounds."""
 
-OTHER_WORDS: Final = 0.5
+REPHRASED_SHARE: Final = 0.5
 """How often a worker is called by other words than those of its line in the pool."""
 
-WHOLE_QUESTION: Final = 0.2
+WHOLE_QUESTION_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +131,13 @@ def make_plan_examples(seed: int, settings: ExampleSettings = DEFAULTS) -> Itera
         else:
             etude = settings.draw_etude(rng)
             clauses = 1.0 if is_assigned else settings.correct_split_share
-            workflow = any_workflow(rng, pool, etude, clauses, settings.correct_access_share)
+            workflow = random_workflow(rng, pool, etude, clauses, settings.correct_access_share)
             question = _assign_in_words(rng, pool, workflow) if is_assigned else etude.question
         context = PlanningContext(question=question, pool=pool)
         yield PlanExample(context, plan.write(workflow, pool, order=settings.order), is_assigned)
 
 
-def any_workflow(
+def random_workflow(
     rng: Random, pool: Pool, etude: Etude, correct_split_share: float, correct_access_share: float
 ) -> Workflow:
     """Return a random plan for the étude; even one of true clauses has random workers."""
@@ -169,7 +169,7 @@ def _assign_in_words(rng: Random, pool: Pool, workflow: Workflow) -> str:
 def _name_worker(rng: Random, pool: Pool, worker: str) -> str:
     """Return the worker's description in the pool or another of its own, as a noun phrase."""
     description = pool[worker].description
-    if rng.random() < OTHER_WORDS:
+    if rng.random() < REPHRASED_SHARE:
         description = rng.choice(descriptions(worker, "train", composed=False))
     first_word = description.split()[0].rstrip(",:")
     names: tuple[str, ...]
@@ -188,7 +188,10 @@ def _subtasks(
 ) -> Sequence[str]:
     """Return the clauses, the whole question, or the question cut up in another way."""
     point = rng.random()
-    if len(clauses) == 1 or correct_split_share < point < correct_split_share + WHOLE_QUESTION:
+    if (
+        len(clauses) == 1
+        or correct_split_share < point < correct_split_share + WHOLE_QUESTION_SHARE
+    ):
         return [question]
     if point <= correct_split_share:
         return clauses
@@ -228,7 +231,7 @@ def random_access(rng: Random, length: int) -> list[Access]:
 WRONG_WORKER: Final = 0.25
 """How often a wrong worker is why the first round came to nothing."""
 
-TRIES: Final = 1_000
+MAX_TRIES: Final = 1_000
 """Far more than it takes to find a first round that came out as wanted."""
 
 RANDOM_FIRST_SHARE: Final = 0.4
@@ -266,7 +269,7 @@ def draw_second_round(rng: Random, split: Split, settings: ExampleSettings) -> S
     wanted = rng.random() < 0.5
     cause_is_worker = not wanted and rng.random() < WRONG_WORKER
     shape = draw_shape(rng, settings.shapes)
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         etude = make_etude(rng, split, shape, nested_share=settings.nested_share)
         pool = settings.draw_pool(rng, etude.families, split=split)
         workflow = etude.own_plan
@@ -293,14 +296,14 @@ def make_second_round_examples(
         etude = settings.draw_etude(rng)
         pool = settings.draw_pool(rng, etude.families, composed=False)
         if rng.random() < RANDOM_FIRST_SHARE:
-            workflow = any_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
+            workflow = random_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
         else:
             workflow = etude.own_plan
         round_ = execute_round(workflow, pool, reply_as, order=order)
         if rng.random() < settings.accepted_share:
             text = plan.write_acceptance(order)
         else:
-            text = plan.write(_second(rng, etude, pool, round_), pool, order=order)
+            text = plan.write(_second_workflow(rng, etude, pool, round_), pool, order=order)
         context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
         yield PlanExample(context, text)
 
@@ -361,23 +364,23 @@ def _with_a_wrong_worker(rng: Random, workflow: Workflow, pool: Pool) -> Workflo
     return Workflow(tuple(steps))
 
 
-def _second(rng: Random, etude: Etude, pool: Pool, first: Round) -> Workflow:
+def _second_workflow(rng: Random, etude: Etude, pool: Pool, first: Round) -> Workflow:
     """Return all clauses, or those from the one that failed on, or any plan."""
     if rng.random() >= RIGHT_SECOND_SHARE:
-        return any_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
+        return random_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
     last = len(etude.steps) - 1
     unknown = [step.index for step in first.steps if step.reply == UNSURE] or [0]
     start = rng.choice((0, min(unknown[0], last), rng.randrange(last + 1)))
     steps = etude.steps[start:]
     if rng.random() < 0.5:
-        accesses = [_going_on(rng, step.reads, start) for step in steps]
+        accesses = [_continued_access(rng, step.reads, start) for step in steps]
     else:
         accesses = random_access(rng, len(steps))
         accesses = ["all" if rng.random() < 0.3 else access for access in accesses]
     return assign_workers(rng, pool, [step.subtask for step in steps], accesses)
 
 
-def _going_on(rng: Random, reads: tuple[int, ...], start: int) -> Access:
+def _continued_access(rng: Random, reads: tuple[int, ...], start: int) -> Access:
     """Return the true access of a step where those before `start` are not done again.
 
     That is `all` wherever the round before is needed. A step that needs nothing may read it too.
@@ -387,7 +390,7 @@ def _going_on(rng: Random, reads: tuple[int, ...], start: int) -> Access:
     return tuple(read - start for read in reads) if min(reads) >= start else "all"
 
 
-USUALLY: Final = ExampleSettings(shapes=USUAL)
+CONTEXT_DEFAULTS: Final = ExampleSettings(shapes=DEFAULT_SHAPES)
 
 
 class TrainingContext(NamedTuple):
@@ -398,7 +401,7 @@ class TrainingContext(NamedTuple):
 
 
 def make_training_contexts(
-    seed: int, settings: ExampleSettings = USUALLY
+    seed: int, settings: ExampleSettings = CONTEXT_DEFAULTS
 ) -> Iterator[TrainingContext]:
     """Yield contexts; `later_share` of them are second rounds."""
     rng = Random(f"{seed}/situations")  # noqa: S311 - repeatable, not secret

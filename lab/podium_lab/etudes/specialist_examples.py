@@ -19,14 +19,22 @@ from typing import Final, Literal, NamedTuple
 from podium.core.errors import UsageError
 from podium.engine.requests import PriorResult, compose_prompt
 from podium_lab.etudes.composition import (
-    USUAL,
+    DEFAULT_SHAPES,
     EtudeShape,
     Operation,
     Split,
     compose_operations,
     try_operations,
 )
-from podium_lab.etudes.etude import SIZES, ask, capitalise, connectives, make_etude, nest, order
+from podium_lab.etudes.etude import (
+    NUMBER_WORDS,
+    ask,
+    capitalise,
+    connectives,
+    make_etude,
+    nest,
+    order,
+)
 from podium_lab.etudes.oracle import ROUND_BEFORE
 from podium_lab.etudes.skills import FAMILIES, SKILLS, Skill
 from podium_lab.etudes.values import UNSURE
@@ -46,7 +54,7 @@ AMONG_OTHERS_SHARE: Final = 0.2
 UNKNOWN_BESIDE_SHARE: Final = 0.2
 """How often a result that does not matter was not known."""
 
-TRIES: Final = 12
+MAX_TRIES: Final = 12
 """As many tries at a shape that is hard for the skill to end; then the simplest one will do."""
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
@@ -91,12 +99,12 @@ def make_specialist_examples(
     rng = Random(f"{seed}/lessons/{family}/{split}")  # noqa: S311 - repeatable, not secret
     while True:
         if rng.random() < unsure_share:
-            yield SpecialistExample(_not_for(rng, family, split), UNSURE)
+            yield SpecialistExample(_declined_example(rng, family, split), UNSURE)
         else:
-            yield _own_example(rng, family, split)
+            yield _skill_example(rng, family, split)
 
 
-def _own_example(rng: Random, family: str, split: Split) -> SpecialistExample:
+def _skill_example(rng: Random, family: str, split: Split) -> SpecialistExample:
     skills = _skills(family)
     (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
@@ -110,14 +118,14 @@ def _own_example(rng: Random, family: str, split: Split) -> SpecialistExample:
     return SpecialistExample(prompt, operations[-1].answer.text)
 
 
-def _not_for(rng: Random, family: str, split: Split) -> str:
+def _declined_example(rng: Random, family: str, split: Split) -> str:
     """Return a message that this family's specialist cannot answer."""
     point = rng.random()
     if point < 0.5:
         other = rng.choice([other for other in FAMILIES if other != family])
-        return _own_example(rng, other, split).prompt
+        return _skill_example(rng, other, split).prompt
     if point < 0.65:
-        shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
+        shape = rng.choice([shape for shape in DEFAULT_SHAPES if shape is not EtudeShape.ONE])
         return make_etude(rng, split, shape).question
     skill = rng.choice([skill for skill in _skills(family) if len(_roles(skill)) > 1])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)[1:]))
@@ -152,7 +160,7 @@ def _roles(skill: Skill) -> tuple[Role, ...]:
 
 def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Operation, ...]:
     shapes = _SHAPES[role]
-    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=TRIES)
+    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=MAX_TRIES)
     return found or compose_operations(rng, split, shapes[0], last=skill)
 
 
@@ -246,7 +254,7 @@ def _surface(rng: Random, split: Split, text: str) -> str:
 def _says_how_many(subtask: str, operation: Operation) -> bool:
     """True if the text says how many results it means."""
     size = len(operation.reads)
-    return size < 2 or any(f"{word} " in subtask for word in SIZES[size])
+    return size < 2 or any(f"{word} " in subtask for word in NUMBER_WORDS[size])
 
 
 def _stand_by_themselves(operations: Sequence[Operation]) -> bool:

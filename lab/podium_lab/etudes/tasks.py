@@ -15,7 +15,13 @@ from podium._util.lab import EVERYDAY
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.workflow import Workflow
-from podium_lab.etudes.composition import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
+from podium_lab.etudes.composition import (
+    DEFAULT_SHAPES,
+    SPLITS,
+    TEST_ONLY_SHAPES,
+    EtudeShape,
+    Split,
+)
 from podium_lab.etudes.etude import Etude, Etudes, held_out
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.skills import FAMILIES
@@ -155,7 +161,9 @@ def everyday_suite(split: str = "test") -> list[Task]:
     raise ConfigError(f"everyday questions have no split {split!r}; they have {', '.join(SPLITS)}")
 
 
-LONGER: Final[Mapping[EtudeShape, float]] = MappingProxyType(dict.fromkeys(sorted(TEST_ONLY), 1.0))
+LONGER_SHAPES: Final[Mapping[EtudeShape, float]] = MappingProxyType(
+    dict.fromkeys(sorted(TEST_ONLY_SHAPES), 1.0)
+)
 """The shapes that are longer than any in training."""
 
 ETUDE_SPLITS: Final = ("test", "longer", "train")
@@ -193,7 +201,7 @@ def etude_suite(n: int, seed: int = 0, split: str = "test") -> list[Task]:
     if split == "train":
         etudes = Etudes(seed, "train").sample(n)
     elif split in ETUDE_SPLITS:
-        etudes = held_out(n, seed, LONGER if split == "longer" else USUAL)
+        etudes = held_out(n, seed, LONGER_SHAPES if split == "longer" else DEFAULT_SHAPES)
     else:
         raise ConfigError(f"études have no split {split!r}; they have {', '.join(ETUDE_SPLITS)}")
     return [etude_task(etude) for etude in etudes]

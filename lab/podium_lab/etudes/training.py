@@ -19,7 +19,7 @@ from podium.core.conductor import PlanningContext
 from podium.train.examples import CONDUCTOR, TextExample
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from podium_lab.etudes.composition import USUAL, EtudeShape, Split
+from podium_lab.etudes.composition import DEFAULT_SHAPES, EtudeShape, Split
 from podium_lab.etudes.etude import Etude, held_out
 from podium_lab.etudes.plan_examples import (
     FLAKY,
@@ -36,11 +36,11 @@ from podium_lab.etudes.specialist_examples import make_specialist_examples
 from podium_lab.etudes.tasks import etude_task, everyday_questions, everyday_task
 from podium_lab.etudes.workers import ROLES, pool_profiles
 
-PARTS: Final = 16
+SEED_PARTS: Final = 16
 """Examples are made in so many parts, each by its own seed, whatever the number of processors:
 the same recipe gives the same examples on every machine."""
 
-FEW: Final = 5_000
+MIN_PARALLEL_EXAMPLES: Final = 5_000
 """Fewer examples than this are not worth starting processes for."""
 
 _ID: Final = re.compile(r'(?<="worker": )\d+')
@@ -106,7 +106,7 @@ def _decisions(recipe: Recipe, split: Split, seed: int, count: int) -> list[Text
     """Make decisions after a first round: its right answer is accepted, or a plan is begun."""
     prompt = _prompt(recipe)
     rng = Random(f"{seed}/decisions")  # noqa: S311 - repeatable, not secret
-    settings = replace(_settings(recipe, _last_shapes(recipe, USUAL)), order=prompt.order)
+    settings = replace(_settings(recipe, _last_shapes(recipe, DEFAULT_SHAPES)), order=prompt.order)
     drawn = make_second_rounds(rng, split, settings)
     return [_as_decision(prompt, later) for later in islice(drawn, count)]
 
@@ -169,17 +169,17 @@ def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
 
 def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, list[TextExample]]:
     """Return `count` examples of every maker, made by all processors."""
-    share = -(-count // PARTS)
-    jobs = [(maker, seed * 1_000 + part) for maker in makers.values() for part in range(PARTS)]
-    if count * len(makers) < FEW:
+    share = -(-count // SEED_PARTS)
+    jobs = [(maker, seed * 1_000 + part) for maker in makers.values() for part in range(SEED_PARTS)]
+    if count * len(makers) < MIN_PARALLEL_EXAMPLES:
         made = [maker(part, share) for maker, part in jobs]
     else:
         with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as processes:
             waiting = [processes.submit(maker, part, share) for maker, part in jobs]
             made = [future.result() for future in waiting]
     return {
-        name: list(chain(*made[start : start + PARTS]))[:count]
-        for name, start in zip(makers, range(0, len(jobs), PARTS), strict=True)
+        name: list(chain(*made[start : start + SEED_PARTS]))[:count]
+        for name, start in zip(makers, range(0, len(jobs), SEED_PARTS), strict=True)
     }
 
 
@@ -188,10 +188,10 @@ def etude_stages(recipe: Recipe) -> list[tuple[int, Iterator[Exercise]]]:
     end. The steps that go over the same questions again have none of their own."""
     written = [(stage.steps, _shapes(stage.shapes)) for stage in recipe.data.etudes.stage]
     stages, left = list[tuple[int, Iterator[Exercise]]](), recipe.batches
-    for number, (steps, shapes) in enumerate(written or [(None, USUAL)]):
+    for number, (steps, shapes) in enumerate(written or [(None, DEFAULT_SHAPES)]):
         seed = recipe.run.seed * 100 + number
         contexts = make_training_contexts(seed, _settings(recipe, shapes, recipe.pool.roles))
-        batches = left if steps is None else min(steps // recipe.steps_a_batch, left)
+        batches = left if steps is None else min(steps // recipe.steps_per_batch, left)
         stages.append((batches, starmap(_exercise, contexts)))
         left -= batches
     return stages

@@ -32,7 +32,7 @@ class Kind(StrEnum):
     TEXT = "text"
 
 
-LAST_ONLY: Final = frozenset({Kind.ROMAN, Kind.LIST, Kind.TEXT})
+TERMINAL_KINDS: Final = frozenset({Kind.ROMAN, Kind.LIST, Kind.TEXT})
 """Kinds that no other family goes on from: they end a question."""
 
 HIGHEST: Final = 99

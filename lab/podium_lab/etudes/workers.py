@@ -66,7 +66,7 @@ GENERALIST: Final = "generalist"
 MISLEADING: Final = "misleading"
 ROLES: Final = (*(family.value for family in FAMILIES), GENERALIST, MISLEADING)
 
-COMPOSED: Final = 600
+COMPOSED_DESCRIPTIONS: Final = 600
 """How many descriptions of each specialist are composed for training."""
 
 
@@ -90,7 +90,7 @@ def descriptions(role: str, split: Split, *, composed: bool = True) -> tuple[str
 def _compose_lines(role: str, trades: Mapping[str, Any]) -> Iterator[str]:
     """Yield descriptions that name most of the worker's skills."""
     trade, rng = trades[role], Random(role)  # noqa: S311 - the same lines every time
-    for _ in range(COMPOSED):
+    for _ in range(COMPOSED_DESCRIPTIONS):
         parts = trade["parts"]
         named = rng.sample(parts, rng.randint(len(parts) // 2 + 1, len(parts)))
         *first, last = [rng.choice(ways) for ways in named]
@@ -128,7 +128,7 @@ def pool_profiles(
     )
 
 
-MISLED: Final = "7"
+MISLEADING_REPLY: Final = "7"
 """What the misleading worker always says, with confidence and without reading."""
 
 
@@ -150,7 +150,7 @@ class OracleWorker(Worker):
     def _answer(self, message: str) -> str:
         role = self.profile.name
         if role == MISLEADING:
-            return MISLED
+            return MISLEADING_REPLY
         return UNSURE if role == GENERALIST else oracle_reply(role, message)
 
 

@@ -37,10 +37,10 @@ from podium.evals.results import (
 from podium.evals.sample import Case, check_roles
 from podium.evals.setup import EvalSetup
 from podium.train.training_log import METRICS, SUMMARY
-from podium_lab.etudes import FAMILIES, ROLES, USUAL, EtudeShape, FlakyWorker
+from podium_lab.etudes import DEFAULT_SHAPES, FAMILIES, ROLES, EtudeShape, FlakyWorker
 from podium_lab.etudes.etude import held_out
 from podium_lab.etudes.plan_examples import FLAKY
-from podium_lab.etudes.tasks import LONGER, etude_task
+from podium_lab.etudes.tasks import LONGER_SHAPES, etude_task
 from podium_lab.etudes.workers import pool_profiles
 
 
@@ -49,7 +49,7 @@ def make_etude_cases(
     seed: int,
     pool: Pool,
     *,
-    shapes: Mapping[EtudeShape, float] = USUAL,
+    shapes: Mapping[EtudeShape, float] = DEFAULT_SHAPES,
     shuffled: bool = False,
     drop_one: bool = False,
 ) -> tuple[Case, ...]:
@@ -162,8 +162,8 @@ def _number(document: dict[str, Any], name: str) -> float | None:
 CEILING: Final = "ideal"
 CONDUCTOR: Final = "conductor"
 BEST_SINGLE: Final = "best-single"
-BEATEN: Final = ("moa", "reflection", "majority", "random", "baseline-conductor")
-MAIN: Final = (CEILING, CONDUCTOR, BEST_SINGLE, *BEATEN)
+COMPARED: Final = ("moa", "reflection", "majority", "random", "baseline-conductor")
+MAIN_STRATEGIES: Final = (CEILING, CONDUCTOR, BEST_SINGLE, *COMPARED)
 
 LONGER_SHARE: Final = 5
 """Of the longer chains there are one in so many of the other études."""
@@ -230,7 +230,7 @@ class EtudesTable:
                 for shape, share in conductor.by_kind.items()
             },
             "best_single": best.accuracy.document(),
-            **{name: self.rows[name].accuracy.document() for name in BEATEN},
+            **{name: self.rows[name].accuracy.document() for name in COMPARED},
             "two_rounds": self.two_rounds.accuracy.document(),
             "shuffled": self.shuffled.accuracy.document(),
             "subset": self.subset.accuracy.document(),
@@ -252,7 +252,7 @@ class EtudesTable:
             },
             "leads": {
                 name: difference_document(conductor.paired_difference(self.rows[name]))
-                for name in (BEST_SINGLE, *BEATEN)
+                for name in (BEST_SINGLE, *COMPARED)
             },
             "two_rounds_difference": difference_document(
                 self.two_rounds.paired_difference(conductor)
@@ -281,7 +281,7 @@ class EtudesTable:
         kept = self.flaky.accepted_when_right.value if has_right else None
         gain, rate = self.flaky.recursion_gain.share.value, self.training.rollouts_per_second
         largest_share = max(shares(own.worker_counts).values(), default=None)
-        leads = [(name, accuracy - self.rows[name].accuracy.value) for name in BEATEN]
+        leads = [(name, accuracy - self.rows[name].accuracy.value) for name in COMPARED]
         shuffled, subset = (
             abs(row.accuracy.value - accuracy) for row in (self.shuffled, self.subset)
         )
@@ -333,12 +333,12 @@ async def measure_etudes(
         )
 
     main = evaluation("", setup)
-    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), shapes=LONGER)
+    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), shapes=LONGER_SHAPES)
     shuffled = evaluation("shuffled-", setup, shuffled=True)
     subset = evaluation("subset-", setup, drop_one=True)
     unreliable = with_flaky_specialists(setup, flaky, seed)
     return EtudesTable(
-        rows={name: await main.row(name) for name in MAIN},
+        rows={name: await main.row(name) for name in MAIN_STRATEGIES},
         two_rounds=await main.row("recursion"),
         shuffled=await shuffled.row(CONDUCTOR),
         subset=await subset.row(CONDUCTOR),

@@ -43,12 +43,12 @@ from podium.core.run import TurnRole
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 
-TEXTS: Final = (*(f"turn_{role}.txt" for role in ROLES), "turn_withheld.txt")
+PROMPT_FILES: Final = (*(f"turn_{role}.txt" for role in ROLES), "turn_withheld.txt")
 """The files of the roles' prompts."""
 
 _SUGGESTION: Final = re.compile(r"\W*NEXT(?:\s+ROLE)?\W+(THINKER|WORKER|VERIFIER)\b", re.IGNORECASE)
 
-DAMAGED: Final = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError)
+READ_ERRORS: Final = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError)
 """Errors of numpy on a damaged file: its header is a Python literal with a size."""
 
 
@@ -57,7 +57,7 @@ def read_floats(path: Path) -> NDArray[np.floating[Any]]:
     try:
         with path.open("rb") as file:
             found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    except DAMAGED as error:
+    except READ_ERRORS as error:
         raise ConfigError(f"{path}: cannot be read: {error}; train it again") from error
     if found.dtype.kind != "f":
         raise ConfigError(
@@ -297,7 +297,7 @@ def subtask(role: TurnRole, context: PlanningContext, *, is_first: bool) -> str:
 @cache
 def prompt_hash() -> str:
     """Return the fingerprint of the roles' prompts."""
-    texts = "\0".join(f"{name}\0{_text(name)}" for name in TEXTS)
+    texts = "\0".join(f"{name}\0{_text(name)}" for name in PROMPT_FILES)
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 

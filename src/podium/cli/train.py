@@ -41,8 +41,8 @@ from podium.core.errors import ConfigError, UsageError
 from podium.store import RunStore
 from podium.store.audit import local_event
 from podium.train import preflight, worker_set
-from podium.train.exercises import load_problems
-from podium.train.preflight import Estimate, calls_a_run, estimate
+from podium.train.exercises import load_task_split
+from podium.train.preflight import Estimate, calls_per_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
 from podium.train.router import read_router_recipe
 from podium.train.training_log import is_main_process, last_checkpoint
@@ -228,7 +228,7 @@ def data(
         )
     from podium.tasks import save_suite  # slow to import
 
-    found = load_problems(read_recipe(recipe, set_ or ()))
+    found = load_task_split(read_recipe(recipe, set_ or ()))
     save_suite(output, found.train)
     echo(f"{pluralize(len(found.train), 'task')} in {output}")
 
@@ -257,7 +257,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     if is_main_process():
         preflight.check_output(recipe, resume=resume)
         if recipe.data.kind != "etudes" and recipe.kind != "sft":
-            load_problems(recipe)
+            load_task_split(recipe)
         if recipe.pool.file is not None:
             asyncio.run(worker_set.check_pool(worker_set.pool_settings(recipe), os.environ))
         preflight.claim_output(recipe)
@@ -363,7 +363,7 @@ def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         ("rollouts", f"{taken.rollouts:,}"),
         *([("exploration", f"at most {taken.tried:,} plans")] if taken.tried else []),
         ("measurements", f"{taken.measured:,} {plan}s"),
-        ("worker calls", f"{taken.worker_calls:,}, at {calls_a_run(recipe):g} a {plan}"),
+        ("worker calls", f"{taken.worker_calls:,}, at {calls_per_run(recipe):g} a {plan}"),
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
         ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
         own,

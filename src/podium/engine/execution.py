@@ -8,13 +8,13 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from podium.core.budget import Ledger
 from podium.core.conductor import Conductor
 from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, WorkerError
 from podium.core.events import Emit, StepDone, StepProgress
-from podium.core.request import DEFAULT_RESPONSE_OPTIONS
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Message, ResponseOptions
 from podium.core.run import ANSWER_ROLES, Round, Run, StepRecord, step_label
 from podium.core.worker import Toolbox, Worker
 from podium.core.workflow import Condition, Step, Workflow
@@ -24,8 +24,22 @@ from podium.engine.guardrails.chain import GuardrailChain
 from podium.engine.requests import PriorResult
 from podium.engine.step import StepRunner
 
-Nest = Callable[..., Awaitable[None]]
-"""`RunLoop._nest`."""
+
+class RunNested(Protocol):
+    """Answers a step's subtask as a nested run."""
+
+    async def __call__(
+        self,
+        question: str,
+        history: tuple[Message, ...],
+        trailing: tuple[Message, ...],
+        options: ResponseOptions,
+        *,
+        step: int,
+        resumed: Run | None,
+        stream: bool,
+        on_change: Callable[[Run], None],
+    ) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +86,7 @@ class Execution:
         round_: Round,
         *,
         emit: Emit | None,
-        nest: Nest,
+        run_nested: RunNested,
         previous: tuple[Round, ...] = (),
         inspector: Inspector | None = None,
         keeps_failures: bool = False,
@@ -92,7 +106,7 @@ class Execution:
         self.steps: list[Step] = []
         self.started = context.started
         self.emit = emit
-        self.nest = nest
+        self.run_nested = run_nested
         self.inspector = inspector
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream

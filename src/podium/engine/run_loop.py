@@ -307,7 +307,7 @@ class RunLoop:
             self._run,
             round_,
             emit=None if context.emit is None else direct,
-            nest=self._nest,
+            run_nested=self._run_nested,
             previous=self._readable_rounds(round_),
             inspector=self._inspector(round_, emit),
             keeps_failures=self._was_waiting,
@@ -319,7 +319,7 @@ class RunLoop:
         first = 0 if round_.role is not None else max(0, round_.index - 1)
         return tuple(self._rounds[first : round_.index])
 
-    async def _nest(
+    async def _run_nested(
         self,
         question: str,
         history: tuple[Message, ...],

@@ -216,7 +216,7 @@ class StepRunner:
         execution = self._execution
         worker = self._context.workers[name]
         if worker.profile.provider == CONDUCTOR_PROVIDER:
-            nested = await self._nest()
+            nested = await self._run_nested()
             if nested is None or not self._holds_answer:
                 return nested
             return await self._conclude(nested, name)
@@ -404,7 +404,7 @@ class StepRunner:
         self._turns += repair_request(reply, problem)
         return False
 
-    async def _nest(self) -> Reply | None:
+    async def _run_nested(self) -> Reply | None:
         """Return the answer of a nested run, or None while that waits.
 
         What the step may read becomes the conversation before its question.
@@ -417,7 +417,7 @@ class StepRunner:
         if resumed is not None and resumed.status not in ("running", "interrupted", "waiting"):
             resumed = None
         options = run.response_options
-        await execution.nest(
+        await execution.run_nested(
             self._step.subtask,
             tuple(history),
             run.trailing if is_final else (),

@@ -27,8 +27,8 @@ from podium.evals.sample import Sample
 SINGLE: Final = "single:"
 BEST_SINGLE: Final = "best-single"
 BEST_OF: Final = "best-of"
-CEILING: Final = "per-task best"
-CEILING_NOTE: Final = "of {count} single workers, for each task the one that is right"
+PER_TASK_BEST: Final = "per-task best"
+PER_TASK_BEST_NOTE: Final = "of {count} single workers, for each task the one that is right"
 
 Unit = Literal["USD", "tokens"]
 
@@ -64,7 +64,7 @@ class ReferenceRows:
         largest. Compute is money if everything has a price, else tokens."""
         if row in self.best_of:
             return None
-        unit, spent = _spent([row, *self.best_of])
+        unit, spent = _cost_per_task([row, *self.best_of])
         if spent is None or not self.best_of or not spent[0]:
             return None
         times = [part / spent[0] for part in spent[1:]]
@@ -110,9 +110,9 @@ def best_per_task(singles: Sequence[StrategyRow]) -> StrategyRow:
             by_task[task].append(StrategyRow(row.strategy, tuple(samples)))
     best = [min(rows, key=_rank_key) for rows in by_task.values()]
     return StrategyRow(
-        CEILING,
+        PER_TASK_BEST,
         tuple(sample for row in best for sample in row.samples),
-        CEILING_NOTE.format(count=len(singles)),
+        PER_TASK_BEST_NOTE.format(count=len(singles)),
     )
 
 
@@ -127,7 +127,7 @@ def _by_task(row: StrategyRow) -> dict[str, list[Sample]]:
     return found
 
 
-def _spent(rows: Sequence[StrategyRow]) -> tuple[Unit, list[float] | None]:
+def _cost_per_task(rows: Sequence[StrategyRow]) -> tuple[Unit, list[float] | None]:
     """Return the cost per task of each row in one unit; None if unknown."""
     dollars = [row.cost_usd for row in rows]
     if all(dollars):

@@ -53,7 +53,7 @@ ProgressCallback = Callable[[str, int, int], None]
 SampleCallback = Callable[[str, Sample, Run], None]
 """Called with each new sample and its run, which is not kept in memory."""
 
-KnownSamples = Callable[[str], Mapping[SampleKey, Sample]]
+EarlierSamples = Callable[[str], Mapping[SampleKey, Sample]]
 """Returns the samples of a strategy from earlier sessions."""
 
 
@@ -61,7 +61,7 @@ def ignore_progress(strategy: str, done: int, total: int) -> None:
     """Do nothing."""
 
 
-def no_known_samples(strategy: str) -> Mapping[SampleKey, Sample]:
+def no_earlier_samples(strategy: str) -> Mapping[SampleKey, Sample]:
     return {}
 
 
@@ -130,7 +130,7 @@ class Evaluation:
         repeats: int = 1,
         on_progress: ProgressCallback = ignore_progress,
         on_sample: SampleCallback | None = None,
-        known: KnownSamples = no_known_samples,
+        known: EarlierSamples = no_earlier_samples,
         budget: EvalBudget | None = None,
     ) -> None:
         self._setup = setup

@@ -39,14 +39,14 @@ DROPPED_USD: Final = "dropped_usd"
 NEEDED_BYTES: Final = 1_000_000
 """Free disk space that an evaluation needs to start."""
 
-SURROGATES: Final = "backslashreplace"
+SURROGATE_ERRORS: Final = "backslashreplace"
 """Lone surrogates, which UTF-8 cannot hold, are written as JSON escapes them."""
 
 EMBEDDED: Final = "embedded"
 """The name of the études' pool in a manifest."""
 
 FAILED_SAMPLE: Final = "samples with an error in a call, a plan or a grader"
-_NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")
+_UNSAFE_IN_FILE_NAMES: Final = re.compile(r"[^\w.-]+")
 
 
 class SampleLine(NamedTuple):
@@ -191,7 +191,9 @@ class EvalLogWriter:
             file = self._files.get(strategy)
             if file is None:
                 path = samples_path(self._directory, strategy)
-                file = self._files[strategy] = path.open("a", encoding="utf-8", errors=SURROGATES)
+                file = self._files[strategy] = path.open(
+                    "a", encoding="utf-8", errors=SURROGATE_ERRORS
+                )
             line = {"strategy": strategy, **sample.document(run)}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
@@ -219,14 +221,14 @@ def _dropped_usd(manifest: Mapping[str, Any]) -> float:
 
 def samples_path(directory: Path, strategy: str) -> Path:
     """Return the path of a strategy's samples; similar names may share a file."""
-    return directory / f"{_NOT_IN_NAMES.sub('-', strategy)}.jsonl"
+    return directory / f"{_UNSAFE_IN_FILE_NAMES.sub('-', strategy)}.jsonl"
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON file atomically."""
     with explain_write_errors(path.parent, 0):
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(path, text.encode("utf-8", SURROGATES).decode("utf-8"))
+        write_atomically(path, text.encode("utf-8", SURROGATE_ERRORS).decode("utf-8"))
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

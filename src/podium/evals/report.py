@@ -35,7 +35,7 @@ from podium.evals.evaluation import (
     Evaluation,
     ProgressCallback,
     ignore_progress,
-    no_known_samples,
+    no_earlier_samples,
 )
 from podium.evals.log import EvalLogWriter
 from podium.evals.results import ErrorSummary, StrategyRow, summarise_errors
@@ -188,7 +188,7 @@ async def run_eval(
         repeats=spec.repeats or 1,
         on_progress=on_progress,
         on_sample=log.write_sample if log is not None else None,
-        known=partial(log.known, retry_errors=spec.retry_errors) if log else no_known_samples,
+        known=partial(log.known, retry_errors=spec.retry_errors) if log else no_earlier_samples,
         budget=budget,
     )
     for name in spec.strategies:
@@ -237,8 +237,8 @@ def _manifest(spec: EvalSpec, cases: Sequence[Case], setup: EvalSetup) -> dict[s
     }
 
 
-ENDING: Final = ".toml"
-PATHS: Final = ("data", "pool", "cache", "output")
+SUITE_FILE_SUFFIX: Final = ".toml"
+PATH_KEYS: Final = ("data", "pool", "cache", "output")
 """Keys with a path."""
 
 Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
@@ -264,7 +264,7 @@ class SuiteFile(Table):
     output: Name | None = None
 
     def resolve_paths(self, directory: Path) -> SuiteFile:
-        paths = [name for name in PATHS if getattr(self, name) is not None]
+        paths = [name for name in PATH_KEYS if getattr(self, name) is not None]
         if Path(self.suite).suffix in ENDINGS:
             paths.append("suite")
         seen = {name: str(directory / Path(getattr(self, name)).expanduser()) for name in paths}
@@ -284,7 +284,7 @@ def _resolve_strategy(strategy: str, directory: Path) -> str:
 
 def suite_file_for(suite: str) -> SuiteFile:
     """Read the suite file, or make one of a suite's name or a file of tasks."""
-    if Path(suite).suffix == ENDING:
+    if Path(suite).suffix == SUITE_FILE_SUFFIX:
         return read_suite_file(Path(suite))
     return SuiteFile(suite=suite)
 

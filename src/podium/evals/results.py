@@ -18,7 +18,15 @@ from typing import Any, Final
 from podium._util.distribution import entropy_bits, shares
 from podium.evals.sample import Sample
 
-_LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
+_DIFFICULTIES: Final = (
+    "very easy",
+    "easy",
+    "introductory",
+    "medium",
+    "interview",
+    "hard",
+    "competition",
+)
 """Words for difficulty, the easiest first."""
 
 
@@ -62,7 +70,7 @@ class StrategyRow:
     @property
     def levels(self) -> dict[str, StrategyRow]:
         """A row per difficulty, the easiest first; empty if no difficulty is known."""
-        return self._parts(difficulty, _by_level)
+        return self._parts(difficulty, _difficulty_key)
 
     @property
     def worker_counts(self) -> Counter[str]:
@@ -252,10 +260,10 @@ def _by_task(tries: Iterable[tuple[str, bool]]) -> dict[str, float]:
     return {task: sum(outcomes) / len(outcomes) for task, outcomes in found.items()}
 
 
-def _by_level(level: str) -> tuple[int, list[tuple[int, str]]]:
+def _difficulty_key(level: str) -> tuple[int, list[tuple[int, str]]]:
     """Sort words by meaning, numbers by size, and the rest alphabetically."""
     word = level.casefold()
-    position = _LEVELS.index(word) if word in _LEVELS else len(_LEVELS)
+    position = _DIFFICULTIES.index(word) if word in _DIFFICULTIES else len(_DIFFICULTIES)
     parts = re.findall(r"\d+|\D+", word)
     return position, [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
@@ -342,7 +350,7 @@ Z_95: Final = 1.959963984540054
 RESAMPLES: Final = 2_000
 """Resamples of the bootstrap."""
 
-FEW: Final = 20
+MIN_BOOTSTRAP_TASKS: Final = 20
 """The bootstrap is not used for fewer numbers."""
 
 DIGITS: Final = 6
@@ -405,7 +413,11 @@ def estimate_share(outcomes: Iterable[float]) -> IntervalEstimate:
     found = list(outcomes)
     if _is_binary(found):
         return wilson(round(sum(found)), len(found))
-    return wilson(math.fsum(found), len(found)) if len(found) < FEW else bootstrap(found)
+    return (
+        wilson(math.fsum(found), len(found))
+        if len(found) < MIN_BOOTSTRAP_TASKS
+        else bootstrap(found)
+    )
 
 
 def bootstrap(numbers: Sequence[float]) -> IntervalEstimate:
@@ -441,7 +453,7 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
     is_binary = _is_binary(one) and _is_binary(other)
     share = (
         _matched_pairs(differences)
-        if is_binary or len(differences) < FEW
+        if is_binary or len(differences) < MIN_BOOTSTRAP_TASKS
         else bootstrap(differences)
     )
     return PairedDifference(share, gained, lost, mcnemar(gained, lost))

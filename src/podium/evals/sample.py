@@ -404,7 +404,7 @@ class CountedWorker(Worker):
 
     async def reply(self, request: Request) -> Reply:
         name = self.profile.name
-        if self._is_gone:
+        if self._is_unresponsive:
             raise RequestRefused(
                 f"{name} left {self._unanswered} calls in a row unanswered and is not called again "
                 f"in this evaluation; repeat the command with --retry-errors when it is back"
@@ -442,6 +442,6 @@ class CountedWorker(Worker):
         return (inputs * price.highest_input + outputs * price.highest_output) / 1_000_000
 
     @property
-    def _is_gone(self) -> bool:
+    def _is_unresponsive(self) -> bool:
         silent = self._clock() - self._silent_since
         return self._unanswered >= MAX_UNANSWERED_CALLS and silent >= MAX_UNANSWERED_SECONDS

@@ -100,7 +100,7 @@ SAMPLES: Final = 2
 METRICS: Final = (
     *("rollouts", "valid_rate", "accuracy", "accuracy_given_valid", "reward", "dropped"),
     *("groups_with_spread", "mean_steps", "entropy_bits", "regret", "ceiling_gap"),
-    *("mean_tokens", "most_tokens", "at_the_limit"),
+    *("mean_tokens", "max_plan_tokens", "truncated_rate"),
 )
 """The numbers of a step that are logged under their own names."""
 
@@ -132,8 +132,8 @@ class StepDiagnostics:
     regret: float | None
     ceiling_gap: float | None
     mean_tokens: float
-    most_tokens: int
-    at_the_limit: float | None
+    max_plan_tokens: int
+    truncated_rate: float | None
     acceptance_rates: Mapping[str, float]
     samples: tuple[RolloutSample, ...] = ()
     max_tokens: int | None = None
@@ -231,8 +231,8 @@ def diagnose(
         regret=_shortfall(graded, best.by_kind if best else {}),
         ceiling_gap=_shortfall(graded, ceiling.by_kind if ceiling else {}),
         mean_tokens=sum(lengths) / len(lengths),
-        most_tokens=max(lengths),
-        at_the_limit=_mean(n >= max_tokens for n in lengths) if max_tokens else None,
+        max_plan_tokens=max(lengths),
+        truncated_rate=_mean(n >= max_tokens for n in lengths) if max_tokens else None,
         acceptance_rates=_acceptance_rates(graded),
         samples=_samples(graded),
         max_tokens=max_tokens,
@@ -302,16 +302,16 @@ def _mean(values: Iterable[float]) -> float | None:
 MIN_ROLLOUTS: Final = 16
 """Shares of fewer rollouts than this give no warning."""
 
-MUCH_OF_ONE_WORKER: Final = 0.8
-LITTLE_ENTROPY_BITS: Final = 0.5
-NEARLY_ALL_ONE_STEP: Final = 0.95
-MOSTLY_WRONG: Final = 0.5
-FEW_VALID: Final = 0.5
-VALID_RATE_FALL: Final = 2 / 3
-LENGTH_GROWTH: Final = 2.0
-MANY_AT_THE_LIMIT: Final = 0.1
-LITTLE_SPREAD: Final = 0.1
-MANY_DROPPED: Final = 0.2
+MAX_WORKER_SHARE: Final = 0.8
+MIN_ENTROPY_BITS: Final = 0.5
+MAX_ONE_STEP_SHARE: Final = 0.95
+MIN_ACCURACY: Final = 0.5
+MIN_VALID_RATE: Final = 0.5
+MAX_VALID_RATE_FALL: Final = 2 / 3
+MAX_LENGTH_GROWTH: Final = 2.0
+MAX_TRUNCATED_RATE: Final = 0.1
+MIN_GROUPS_WITH_SPREAD: Final = 0.1
+MAX_DROPPED: Final = 0.2
 
 
 def collapse_warnings(
@@ -330,8 +330,8 @@ def collapse_warnings(
 
 def _worker_warnings(seen: StepDiagnostics) -> dict[str, str]:
     name, share = seen.largest_worker
-    collapsed = seen.entropy_bits is not None and seen.entropy_bits < LITTLE_ENTROPY_BITS
-    if len(seen.workers) < 2 or not (collapsed or share > MUCH_OF_ONE_WORKER):
+    collapsed = seen.entropy_bits is not None and seen.entropy_bits < MIN_ENTROPY_BITS
+    if len(seen.workers) < 2 or not (collapsed or share > MAX_WORKER_SHARE):
         return {}
     words = (
         f"the policy {'has collapsed onto' if collapsed else 'leans on'} one worker: {name} has "
@@ -345,9 +345,9 @@ def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
     wrong = ", ".join(
         f"{kind or 'all tasks'} {accuracy:.2f}"
         for kind, accuracy in sorted(seen.accuracy_by_kind.items())
-        if accuracy < MOSTLY_WRONG
+        if accuracy < MIN_ACCURACY
     )
-    if seen.one_step_share <= NEARLY_ALL_ONE_STEP or not wrong:
+    if seen.one_step_share <= MAX_ONE_STEP_SHARE or not wrong:
         return {}
     return {
         "steps": f"{seen.one_step_share:.0%} of the plans have one step, while these are mostly "
@@ -359,23 +359,23 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
     found = {}
     best = max((step.valid_rate for step in earlier), default=0.0)
     least = min((step.mean_tokens for step in earlier), default=math.inf)
-    if seen.valid_rate < best * VALID_RATE_FALL:
+    if seen.valid_rate < best * MAX_VALID_RATE_FALL:
         found["valid"] = (
             f"valid plans fell from {best:.0%} to {seen.valid_rate:.0%} within {len(earlier)} "
             f"steps; lower the learning rate, or go back a checkpoint"
         )
-    elif seen.valid_rate < FEW_VALID:
+    elif seen.valid_rate < MIN_VALID_RATE:
         found["valid"] = (
             f"only {seen.valid_rate:.0%} of the texts are plans; warm the policy up on the "
             f"format first, or look at the samples for what is wrong with them"
         )
-    if seen.at_the_limit is not None and seen.at_the_limit >= MANY_AT_THE_LIMIT:
+    if seen.truncated_rate is not None and seen.truncated_rate >= MAX_TRUNCATED_RATE:
         found["length"] = (
-            f"{seen.at_the_limit:.0%} of the texts were cut off at "
+            f"{seen.truncated_rate:.0%} of the texts were cut off at "
             f"{seen.max_tokens} tokens and count as malformed; raise the limit if "
             f"plans need it, else the policy rambles"
         )
-    elif seen.mean_tokens > least * LENGTH_GROWTH:
+    elif seen.mean_tokens > least * MAX_LENGTH_GROWTH:
         found["length"] = (
             f"texts grew from {least:.0f} to {seen.mean_tokens:.0f} tokens within "
             f"{len(earlier)} steps; look at the samples for what is being repeated"
@@ -385,14 +385,14 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
 
 def _reward_warnings(seen: StepDiagnostics) -> dict[str, str]:
     found = {}
-    if seen.groups_with_spread is not None and seen.groups_with_spread < LITTLE_SPREAD:
-        easy = (seen.accuracy or 0.0) >= MOSTLY_WRONG
+    if seen.groups_with_spread is not None and seen.groups_with_spread < MIN_GROUPS_WITH_SPREAD:
+        easy = (seen.accuracy or 0.0) >= MIN_ACCURACY
         found["spread"] = (
             f"only {seen.groups_with_spread:.0%} of the groups hold different rewards, so there "
             f"is next to nothing to learn from; the tasks are too {'easy' if easy else 'hard'}, "
             f"or the policy writes the same plan each time"
         )
-    if seen.dropped >= MANY_DROPPED:
+    if seen.dropped >= MAX_DROPPED:
         found["dropped"] = (
             f"{seen.dropped:.0%} of the rollouts were dropped, most for: {seen.dropped_for}"
         )

@@ -42,17 +42,17 @@ class TextExample(NamedTuple):
     is_whole: bool = True
 
 
-class _OwnMessage(BaseModel):
+class _FileMessage(BaseModel):
     """A message of a user's file."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
-class _OwnExample(BaseModel):
+class _FileExample(BaseModel):
     """A line of a user's file."""
 
-    prompt: str | Annotated[list[_OwnMessage], Field(min_length=1)]
+    prompt: str | Annotated[list[_FileMessage], Field(min_length=1)]
     reply: str
 
 
@@ -91,15 +91,15 @@ def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Te
 def file_examples(path: Path) -> list[TextExample]:
     """Read JSON lines with `prompt` (a text, or messages) and `reply`."""
     lines = enumerate(path.read_text("utf-8").split("\n"), start=1)
-    examples = [_own_example(path, number, line) for number, line in lines if line.strip()]
+    examples = [_parse_example(path, number, line) for number, line in lines if line.strip()]
     if not examples:
         raise ConfigError(f"{path} holds no examples; write one a line, as JSON")
     return examples
 
 
-def _own_example(path: Path, number: int, line: str) -> TextExample:
+def _parse_example(path: Path, number: int, line: str) -> TextExample:
     try:
-        entry = _OwnExample.model_validate_json(line)
+        entry = _FileExample.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

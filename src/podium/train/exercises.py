@@ -30,14 +30,14 @@ def recipe_prompt(recipe: Recipe) -> Prompt:
     return Prompt(table.length, "lists", few_shot=table.few_shot, access=table.access)
 
 
-class Problems(NamedTuple):
+class TaskSplit(NamedTuple):
     """The tasks to train on, and those held out to measure by."""
 
     train: tuple[TaskRecord, ...]
     held_out: tuple[TaskRecord, ...] = ()
 
 
-def load_problems(recipe: Recipe) -> Problems:
+def load_task_split(recipe: Recipe) -> TaskSplit:
     """Load the recipe's tasks; ConfigError names one that cannot be graded."""
     data = recipe.data
     if data.mix is not None:
@@ -47,14 +47,14 @@ def load_problems(recipe: Recipe) -> Problems:
         mix = paper_mix(
             sources, data=path, per_source=data.mix.per_source, seed=data.mix.seed, shares=shares
         )
-        return Problems(_check_graders(mix.train), mix.validation)
+        return TaskSplit(_check_graders(mix.train), mix.validation)
     if data.suite is not None:
         path = Path(data.suite.path) if data.suite.path else None
         records = load_source(data.suite.name, path)
         drawn = sorted(records, key=lambda record: seeded_rank(record.id, recipe.run.seed))
-        return Problems(_check_graders(drawn[: data.suite.limit]))
+        return TaskSplit(_check_graders(drawn[: data.suite.limit]))
     if data.file is not None:
-        return Problems(tuple(read_records(Path(data.file.path))[: data.file.limit]))
+        return TaskSplit(tuple(read_records(Path(data.file.path))[: data.file.limit]))
     raise ConfigError(
         'data.kind = "etudes": études are made as they are needed, and there is no list of them; '
         "python -m podium_lab.etudes --sample 5 shows some"
@@ -70,7 +70,7 @@ def _check_graders(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[
     return tuple(records)
 
 
-MAX_LEFT_OUT: Final = 1000
+MAX_SKIPPED_IN_A_ROW: Final = 1000
 """Stop after so many exercises in a row that do not fit."""
 
 
@@ -82,7 +82,7 @@ class Exercise(NamedTuple):
     number: int = 0
 
 
-Fits = Callable[[Exercise], bool]
+ExerciseFilter = Callable[[Exercise], bool]
 """Returns whether an exercise is short enough to be trained on."""
 
 
@@ -93,7 +93,7 @@ class ExerciseSet(NamedTuple):
     held_out: list[Exercise]
 
 
-def load_exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> ExerciseSet:
+def load_exercises(recipe: Recipe, pool: Pool, fits: ExerciseFilter | None = None) -> ExerciseSet:
     """Return an exercise for every question of every step, and the held-out ones.
 
     Exercises that do not fit are left out, and the next ones take their places. For plans over
@@ -110,7 +110,7 @@ def load_exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> Exer
         ]
         held_out = map(limit, held_out_etude_exercises(recipe))
     else:
-        problems = load_problems(recipe)
+        problems = load_task_split(recipe)
         tasks = [record.to_task() for record in problems.train]
         measured = [record.to_task() for record in problems.held_out[: recipe.run.eval_tasks]]
         rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
@@ -129,7 +129,7 @@ def _number(exercises: Iterable[Exercise]) -> list[Exercise]:
     return [exercise._replace(number=number) for number, exercise in enumerate(exercises)]
 
 
-def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:
+def take_fitting(drawn: Iterable[Exercise], fits: ExerciseFilter | None) -> Iterator[Exercise]:
     """Yield the exercises that fit; ConfigError if too many in a row do not."""
     left_out = 0
     for exercise in drawn:
@@ -138,7 +138,7 @@ def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exerc
             yield exercise
             continue
         left_out += 1
-        if left_out >= MAX_LEFT_OUT:
+        if left_out >= MAX_SKIPPED_IN_A_ROW:
             raise ConfigError(
                 f"{left_out:,} questions in a row have a prompt that is longer than "
                 f"grpo.max_prompt_tokens allows; raise it"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ARCHITECTURES: Final = ("llama", "qwen2")
 """GGUF's names of the families: Llama, with Mistral and SmolLM2, and Qwen2, with Qwen2.5."""
 
-PERMUTED: Final = "llama"
+PERMUTED_ARCHITECTURE: Final = "llama"
 """The family whose query and key rows llama.cpp permutes."""
 
 TENSORS: Final[Mapping[str, str]] = {
@@ -85,7 +85,7 @@ class GgufBase:
     def permute(self, tensor: str, pair: LoraPair, *, back: bool = False) -> LoraPair:
         """Return the pair in llama.cpp's row order, or `back` in transformers'."""
         is_query, is_key = (tensor.endswith(f".attn_{letter}.weight") for letter in "qk")
-        if self.architecture != PERMUTED or not (is_query or is_key):
+        if self.architecture != PERMUTED_ARCHITECTURE or not (is_query or is_key):
             return pair
         heads = self.heads if is_query else self.key_heads
         rows, columns = pair.b.shape
@@ -166,7 +166,7 @@ def import_adapter(file: Path, output: Path, *, base: str) -> Path:
     reader = open_gguf(file, _ADVICE)
     pairs = {
         tensor: model.permute(tensor, pair, back=True)
-        for tensor, pair in _read_pairs(file, reader, model).items()
+        for tensor, pair in _read_gguf_pairs(file, reader, model).items()
     }
     tensors = {}
     for tensor, pair in pairs.items():
@@ -177,7 +177,7 @@ def import_adapter(file: Path, output: Path, *, base: str) -> Path:
     return output
 
 
-def _read_pairs(file: Path, reader: GGUFReader, base: GgufBase) -> dict[str, LoraPair]:
+def _read_gguf_pairs(file: Path, reader: GGUFReader, base: GgufBase) -> dict[str, LoraPair]:
     sides: dict[str, dict[str, Matrix]] = {}
     for stored in reader.tensors:
         found = _NAME.fullmatch(stored.name)
@@ -187,10 +187,10 @@ def _read_pairs(file: Path, reader: GGUFReader, base: GgufBase) -> dict[str, Lor
                 f"matrices of layers alone, in half precision"
             )
         sides.setdefault(found["tensor"], {})[found["side"]] = stored.data
-    return _pair_up(file, sides, base, _ADVICE)
+    return _join_halves(file, sides, base, _ADVICE)
 
 
-def _pair_up(
+def _join_halves(
     path: Path, sides: Mapping[str, Mapping[str, Matrix]], base: GgufBase, advice: str
 ) -> dict[str, LoraPair]:
     """Join the two halves of each tensor's update and check them against the base model."""
@@ -224,7 +224,7 @@ def _module(tensor: str) -> str:
 HEADER_BYTES: Final = 65_536
 """Room for the file's header."""
 
-INEXPRESSIBLE: Final[Mapping[str, Any]] = {
+UNSUPPORTED_OPTIONS: Final[Mapping[str, Any]] = {
     "use_dora": False,
     "bias": "none",
     "lora_bias": False,
@@ -247,7 +247,7 @@ def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path
     """
     alpha = _alpha(read_config(adapter_dir))
     model = read_base(base)
-    pairs = _read_pairs_export(adapter_dir / WEIGHTS_FILE, model)
+    pairs = _read_peft_pairs(adapter_dir / WEIGHTS_FILE, model)
     draft = output.with_name(f"{output.name}.part")
     size = sum(pair.a.nbytes + pair.b.nbytes for pair in pairs.values())
     with explain_write_errors(output.parent, size + HEADER_BYTES):
@@ -261,7 +261,7 @@ def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path
 
 def _alpha(config: AdapterConfig) -> float:
     """Return alpha such that llama.cpp, which divides it by the rank, gets peft's scale."""
-    for name, none in INEXPRESSIBLE.items():
+    for name, none in UNSUPPORTED_OPTIONS.items():
         if (value := config.raw.get(name, none)) and value != none:
             raise ConfigError(
                 f"{config.path} has {name} = {value!r}, which an adapter of llama.cpp cannot hold; "
@@ -270,7 +270,7 @@ def _alpha(config: AdapterConfig) -> float:
     return config.scale(config.rank) * config.rank
 
 
-def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
+def _read_peft_pairs(path: Path, base: GgufBase) -> dict[str, LoraPair]:
     sides: dict[str, dict[str, Matrix]] = {}
     for key, matrix in _read_matrices(path):
         found = _KEY.fullmatch(key)
@@ -281,7 +281,7 @@ def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
             )
         tensor = f"blk.{int(found['layer'])}.{TENSORS[found['module']]}.weight"
         sides.setdefault(tensor, {})[found["side"].lower()] = matrix
-    pairs = _pair_up(path, sides, base, "save the adapter again")
+    pairs = _join_halves(path, sides, base, "save the adapter again")
     return {tensor: base.permute(tensor, pair) for tensor, pair in pairs.items()}
 
 

@@ -194,7 +194,7 @@ class _GrpoRun(TrainerCallback):
         """Sample, execute, grade, reward and log the plans of a batch."""
         log, rollouts = self._training_log, self._rollouts
         began, scoring, too_long = time.monotonic(), rollouts.scoring_seconds, rollouts.too_long
-        with self._whole_model():
+        with self._gather_model():
             batch = rollouts.collect([self._practice[n] for n in prompts], trainer.async_loop)
         if rollouts.too_long > too_long:
             log.warn(
@@ -249,7 +249,7 @@ class _GrpoRun(TrainerCallback):
         temperature = self._recipe.run.eval_temperature
         if self._grpo.vllm is not None:
             self._trainer.vllm_generation.sync_weights()
-        with self._whole_model():
+        with self._gather_model():
             measured = self._rollouts.measure(share, temperature, self._trainer.async_loop)
         found = gather_object(measured)
         everyday = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
@@ -274,7 +274,7 @@ class _GrpoRun(TrainerCallback):
 
     # ---- the trainer's model and event loop
 
-    def _whole_model(self) -> AbstractContextManager[Any]:
+    def _gather_model(self) -> AbstractContextManager[Any]:
         """Gather a model that DeepSpeed has partitioned, for as long as plans are sampled."""
         trainer = self._trainer
         whole: AbstractContextManager[Any] = unwrap_model_for_generation(

@@ -23,12 +23,12 @@ from podium.core.errors import ConfigError, install_command
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Usage
 from podium.train.diagnostics import needs_baselines
-from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, is_path, keys_without_effect
+from podium.train.recipe import MAY_CHANGE_ON_RESUME, Kind, Recipe, is_path, keys_without_effect
 from podium.train.schema import EvolveTable, GrpoTable, SftTable
 from podium.train.training_log import last_checkpoint
 from podium.workers.local.sources import parse_source, read_config
 
-USUAL_POPULATION: Final = 32
+ASSUMED_POPULATION: Final = 32
 """Assumed candidates of a step of evolution: the default for the paper's 10,240 parameters."""
 
 
@@ -76,7 +76,7 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
             return _of_evolve(recipe, evolve, pool)
 
 
-def calls_a_run(recipe: Recipe) -> float:
+def calls_per_run(recipe: Recipe) -> float:
     """Return the assumed calls of one run, at most the turns that it may have."""
     evolve = recipe.evolve
     if evolve is None:
@@ -114,7 +114,7 @@ VOCABULARY: Final = 152_000
 LOGIT_BYTES: Final = 20
 """Bytes of a logit during an update: half and single precision, and their gradients."""
 
-PARAMETER_TOKENS_A_SECOND: Final = 5.2e13
+PARAMETER_TOKENS_PER_SECOND: Final = 5.2e13
 """Measured on an H200: 29,300 tokens/s of a model with 1.78 billion parameters, 256 rows."""
 
 FLOPS: Final = 2.1e14
@@ -124,7 +124,7 @@ FLOPS: Final = 2.1e14
 def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
     """Estimate the memory of each GPU in a step; docs/reference/training.md has the formulas."""
     lora, gpus = recipe.model.lora, recipe.estimate.gpus
-    trained = parameters * (1.0 if lora is None else min(1.0, ADAPTED_A_RANK * lora.rank))
+    trained = parameters * (1.0 if lora is None else min(1.0, ADAPTER_SHARE_PER_RANK * lora.rank))
     states = 16 * trained / gpus  # weights, gradients and AdamW's two, in 32 bits
     copies = 0.0 if lora is None else 1.0 + (grpo.vllm is None)
     if grpo.vllm is not None and grpo.vllm.mode == "colocate":
@@ -137,12 +137,12 @@ def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
     is_recomputed = recipe.model.gradient_checkpointing or grpo.max_tokens is not None
     kept = 2 * layers + 34 if is_recomputed else 34 * layers
     activations = read * width * kept + plans * VOCABULARY * LOGIT_BYTES
-    return float(states + copies * BYTES_A_WEIGHT * parameters + activations) / 1e9
+    return float(states + copies * BYTES_PER_WEIGHT * parameters + activations) / 1e9
 
 
 def sampling_hours(recipe: Recipe, plans: int) -> float:
     tokens = plans * recipe.estimate.plan_tokens
-    speed = PARAMETER_TOKENS_A_SECOND * recipe.estimate.gpus
+    speed = PARAMETER_TOKENS_PER_SECOND * recipe.estimate.gpus
     return tokens * count_parameters(recipe.model.base) / speed / 3600
 
 
@@ -159,9 +159,9 @@ def update_hours(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> float:
 
 def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
     questions = evolve.steps * evolve.questions
-    candidates = evolve.population or USUAL_POPULATION
+    candidates = evolve.population or ASSUMED_POPULATION
     rollouts, measured = questions * candidates, _count_measured(recipe)
-    calls = round((rollouts + measured) * calls_a_run(recipe))
+    calls = round((rollouts + measured) * calls_per_run(recipe))
     return replace(
         _estimate_calls(recipe, list(pool), calls),
         steps=evolve.steps,
@@ -183,7 +183,7 @@ def _estimate_calls(
 ) -> Estimate:
     """Return the cost of that many calls to these workers, and perhaps as many `more`."""
     assumed = recipe.estimate
-    costs = [_cost_of_a_call(recipe, worker) for worker in workers]
+    costs = [_cost_per_call(recipe, worker) for worker in workers]
     known = [cost for cost in costs if cost is not None]
     usd_priced = calls * sum(known) / len(workers)
     return Estimate(
@@ -198,7 +198,7 @@ def _estimate_calls(
     )
 
 
-def _cost_of_a_call(recipe: Recipe, worker: WorkerProfile) -> float | None:
+def _cost_per_call(recipe: Recipe, worker: WorkerProfile) -> float | None:
     assumed = recipe.estimate
     usage = Usage(assumed.input_tokens, assumed.output_tokens, 0, 0, 0)
     return worker.price.cost(usage) if worker.price is not None else None
@@ -216,11 +216,11 @@ TRACKERS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Packages of experiment trackers; one of each is enough."""
 
-BYTES_A_PARAMETER: Final = 14
+BYTES_PER_PARAMETER: Final = 14
 """Of a checkpoint: weights in 16 bits, and AdamW's state in 32."""
 
-BYTES_A_WEIGHT: Final = 2
-ADAPTED_A_RANK: Final = 0.0025
+BYTES_PER_WEIGHT: Final = 2
+ADAPTER_SHARE_PER_RANK: Final = 0.0025
 """An adapter's share of a model's parameters for each rank, at most."""
 
 UNKNOWN_PARAMETERS: Final = 1_000_000_000
@@ -314,7 +314,7 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
         raise ConfigError(f"{output} is a file; name another directory with --output")
     if not any(output.iterdir()):
         return
-    begun = _begun(output)
+    begun = _read_claim(output)
     if begun.fingerprint != recipe.fingerprint:
         raise ConfigError(
             f"{output} holds the training of another recipe, which differs in "
@@ -348,8 +348,8 @@ def disk_bytes(recipe: Recipe) -> int:
     parameters = float(count_parameters(recipe.model.base))
     if recipe.model.lora is not None:
         adapters = len(recipe.sft.adapters) if recipe.sft and recipe.sft.adapters else 1
-        parameters *= min(1.0, ADAPTED_A_RANK * recipe.model.lora.rank) * adapters
-    checkpoints = parameters * BYTES_A_PARAMETER * (recipe.run.max_checkpoints + 1)
+        parameters *= min(1.0, ADAPTER_SHARE_PER_RANK * recipe.model.lora.rank) * adapters
+    checkpoints = parameters * BYTES_PER_PARAMETER * (recipe.run.max_checkpoints + 1)
     return int(checkpoints) + kept
 
 
@@ -357,7 +357,7 @@ def count_parameters(base: str) -> int:
     """Return a model's size by its files, else by its name, else a guess."""
     weights = sum(file.stat().st_size for file in Path(base).glob("*.safetensors"))
     if weights:
-        return weights // BYTES_A_WEIGHT
+        return weights // BYTES_PER_WEIGHT
     sizes = _SIZE.findall(Path(base).name) or _SIZE.findall(base)
     if not sizes:
         return UNKNOWN_PARAMETERS
@@ -365,7 +365,7 @@ def count_parameters(base: str) -> int:
     return int(float(number) * (1e9 if unit in "Bb" else 1e6))
 
 
-def _begun(output: Path) -> Recipe:
+def _read_claim(output: Path) -> Recipe:
     try:
         claim = json.loads((output / RECIPE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -402,7 +402,9 @@ def _differences(recipe: Recipe, begun: Recipe) -> str:
     """Name the keys in which the two recipes differ."""
     theirs, ours = flat(effective_values(begun)), flat(effective_values(recipe))
     keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
-    keys = [key for key in keys if key == "run.seed" or key.split(".")[0] not in NOT_THE_RECIPE]
+    keys = [
+        key for key in keys if key == "run.seed" or key.split(".")[0] not in MAY_CHANGE_ON_RESUME
+    ]
     return ", ".join(keys[:5]) or "its form"
 
 

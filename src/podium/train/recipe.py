@@ -72,7 +72,7 @@ ETUDE_KEYS: Final = {
 }
 """The keys of `[data.etudes]`, and what teaches by each of them."""
 
-DESCRIBED: Final = ("plans", "decisions")
+DESCRIBED_POOL_DATASETS: Final = ("plans", "decisions")
 """The data that is taught over pools that are only described."""
 
 NOT_FOR_EVOLUTION: Final = (
@@ -89,7 +89,7 @@ NOT_FOR_EVOLUTION: Final = (
 FIXED_SUBTASK: Final = "Solve the user question"
 """Every subtask with `prompt.fixed_subtasks`, as in the paper's ablation."""
 
-NOT_THE_RECIPE: Final = {
+MAY_CHANGE_ON_RESUME: Final = {
     "run": set(RunTable.model_fields) - {"seed"},
     "estimate": True,
 }
@@ -155,7 +155,7 @@ class Recipe(Table):
             )
         if sft.adapters and self.model.lora is None:
             raise ValueError("sft.adapters needs a table [model.lora]; write one")
-        if sft.dataset in DESCRIBED:
+        if sft.dataset in DESCRIBED_POOL_DATASETS:
             if prompt.access == "binary" and self._is_written("prompt.access"):
                 raise ValueError(
                     f'{sft.dataset} name the steps that are read; write prompt.access = "index"'
@@ -196,9 +196,9 @@ class Recipe(Table):
         stages, steps = self.data.etudes.stage, self.training.steps
         if self.sft is not None or not stages:
             return self
-        if any((stage.steps or 0) % self.steps_a_batch for stage in stages):
+        if any((stage.steps or 0) % self.steps_per_batch for stage in stages):
             raise ValueError(
-                f"data.etudes.stage: {self.steps_a_batch} steps have the same questions "
+                f"data.etudes.stage: {self.steps_per_batch} steps have the same questions "
                 f"(grpo.num_iterations); let every stage last a multiple of that"
             )
         lasting = sum(stage.steps or steps for stage in stages)
@@ -239,8 +239,8 @@ class Recipe(Table):
         if self.data.kind != "etudes" and not self.pool.roles and not trained:
             return self
         with lab_extra():
-            from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
-        shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY]
+            from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY_SHAPES, EtudeShape
+        shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY_SHAPES]
         for key, names, known in (
             (
                 "data.etudes.stage.shapes",
@@ -304,13 +304,13 @@ class Recipe(Table):
         return training
 
     @cached_property
-    def steps_a_batch(self) -> int:
+    def steps_per_batch(self) -> int:
         """The number of steps over the same questions."""
         return self.grpo.num_iterations if self.grpo is not None else 1
 
     @cached_property
     def batches(self) -> int:
-        return -(-self.training.steps // self.steps_a_batch)
+        return -(-self.training.steps // self.steps_per_batch)
 
     @cached_property
     def output(self) -> Path:
@@ -332,7 +332,7 @@ class Recipe(Table):
             lambda key, path: "/".join(Path(path).parts[-2 if "adapter" in key else -1 :])
         )
         values = elsewhere.model_dump(
-            exclude=NOT_THE_RECIPE,  # type: ignore[arg-type]
+            exclude=MAY_CHANGE_ON_RESUME,  # type: ignore[arg-type]
             exclude_defaults=True,
         )
         values["reward"] = {
@@ -392,7 +392,9 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if sft is not None:
         unused = [*NOT_FOR_SFT, "pool.flaky_rate"] if dataset == "plans" else [*NOT_FOR_SFT]
         if dataset != "templates":
-            unused += NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED else ("prompt", "pool")
+            unused += (
+                NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED_POOL_DATASETS else ("prompt", "pool")
+            )
         yield from ((key, "with [sft]") for key in unused)
         return
     if recipe.evolve is not None:

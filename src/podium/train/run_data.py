@@ -268,10 +268,10 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
     }
 
 
-AT_ONCE: Final = 8
+CONCURRENT_GRADINGS: Final = 8
 """Runs that are graded at a time: a judge takes seconds for each."""
 
-LISTED_AT_ONCE: Final = 200
+PAGE_SIZE: Final = 200
 
 GRADED_BEFORE: Final = "judged before"
 JUDGE_EXCLUDED: Final = "hidden from the judge"
@@ -360,7 +360,7 @@ async def grade_runs(
     batch: list[tuple[Run, GradingTask]] = []
     async for item in runs:
         batch.append(item)
-        if len(batch) == min(AT_ONCE, limit):
+        if len(batch) == min(CONCURRENT_GRADINGS, limit):
             limit -= len(batch)
             await asyncio.gather(*(_grade(store, *one, graded) for one in batch))
             batch = []
@@ -377,7 +377,7 @@ async def _runs_to_grade(
     rules = await rules_by_key(store)
     feedback = store.feedback
     before: str | None = None
-    while page := await store.list(wanted, limit=LISTED_AT_ONCE, before=before):
+    while page := await store.list(wanted, limit=PAGE_SIZE, before=before):
         before = page[-1].id
         for summary in page:
             if not grader.may_grade(summary.question):

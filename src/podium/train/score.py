@@ -156,7 +156,7 @@ def _nonzero(parts: Mapping[str, float], *always: str) -> Mapping[str, float]:
     return {name: value for name, value in parts.items() if value or name in always}
 
 
-Amend = Callable[[Workflow], Workflow]
+PlanTransform = Callable[[Workflow], Workflow]
 """Returns the workflow to execute in place of the plan's, or raises `MalformedPlan`."""
 
 
@@ -189,8 +189,8 @@ class Score:
 class Scorer:
     """Scores plans over one set of workers.
 
-    `amend` replaces every plan's workflow before it is executed. `call_policy` is shared by all
-    calls. `second_round_workers` work in rounds after the first; by default the same ones.
+    `transform_plan` replaces every plan's workflow before it is executed. `call_policy` is shared
+    by all calls. `second_round_workers` work in rounds after the first; by default the same ones.
     """
 
     def __init__(
@@ -199,14 +199,14 @@ class Scorer:
         *,
         reward: Reward = PAPER,
         max_steps: int = DEFAULT_MAX_STEPS,
-        amend: Amend | None = None,
+        transform_plan: PlanTransform | None = None,
         call_policy: CallPolicy | None = None,
         second_round_workers: Sequence[Worker] | None = None,
     ) -> None:
         call_policy = call_policy or CallPolicy()
         self.reward = reward
         self.max_steps = max_steps
-        self._amend = amend
+        self._transform_plan = transform_plan
         self._first = Runner(NoConductor(), workers, call_policy=call_policy)
         self._second_round = self._first
         if second_round_workers is not None:
@@ -305,7 +305,9 @@ class Scorer:
             strict=True,
             may_accept=best_answer_step(rounds) is not None,
         ).workflow
-        return workflow if workflow is None or self._amend is None else self._amend(workflow)
+        if workflow is None or self._transform_plan is None:
+            return workflow
+        return self._transform_plan(workflow)
 
     async def _execute(
         self,

@@ -222,7 +222,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
 def _train(recipe: Recipe, *, resume: bool) -> None:
     sft = recipe.sft
     assert sft is not None, "checked as it was read"
-    parts = _parts_of_a_step(recipe)
+    parts = _accumulation_steps(recipe)
     arguments = _arguments(recipe, parts)
     wait_for_everyone()  # the main process has checked the output before anything is written
     written = load_examples(recipe, "train", sft.examples)
@@ -316,7 +316,7 @@ def lora_shape(recipe: Recipe) -> LoraShape:
     return LoraShape(lora.rank, lora.alpha, tuple(sorted(lora.targets)))
 
 
-def _parts_of_a_step(recipe: Recipe) -> int:
+def _accumulation_steps(recipe: Recipe) -> int:
     """Return the gradient accumulation steps."""
     sft = recipe.sft
     assert sft is not None

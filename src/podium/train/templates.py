@@ -25,7 +25,7 @@ from podium.core.run import Round, StepRecord
 from podium.core.task import Task
 from podium.core.workflow import Condition, Step, Workflow
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import draw_exercises, load_problems, recipe_prompt
+from podium.train.exercises import draw_exercises, load_task_split, recipe_prompt
 from podium.train.recipe import Recipe, read_tables
 from podium.train.worker_set import recipe_pool
 from podium.workers.catalogue import Table
@@ -64,7 +64,7 @@ def template_examples(
     assert recipe.sft is not None
     assert recipe.sft.templates is not None
     file = read_tables(TemplatesFile, Path(recipe.sft.templates), ())
-    problems = load_problems(recipe)
+    problems = load_task_split(recipe)
     records = problems.train if split == "train" else problems.held_out
     if not records:
         raise ConfigError("no task is held out to measure by; write run.eval_every = 0")

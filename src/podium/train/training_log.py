@@ -26,7 +26,7 @@ from rich.console import Console
 
 from podium._util.files import NO_SPACE_ERRNOS, write_atomically
 from podium.core.errors import ConfigError, StoreError
-from podium.train.diagnostics import MANY_DROPPED, StepDiagnostics, collapse_warnings
+from podium.train.diagnostics import MAX_DROPPED, StepDiagnostics, collapse_warnings
 from podium.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TrainingLog:
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:
         self._record_diagnostics(seen)
-        if seen.dropped >= MANY_DROPPED:
+        if seen.dropped >= MAX_DROPPED:
             self.warn(
                 f"{seen.dropped:.0%} of the runs say nothing, for workers failed; most: "
                 f"{seen.dropped_for}"
@@ -267,7 +267,7 @@ STATE_FILE: Final = "trainer_state.json"
 """The file that is written last."""
 
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
-_FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
+_DISK_FULL_MESSAGES: Final = ("no space left", "disk quota", "inline_container", "iostream error")
 """Messages of a full disk without an error number; the last two are torch's."""
 _NO_MEMORY: Final = "out of memory"
 
@@ -329,4 +329,4 @@ def _is_disk_full(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in NO_SPACE_ERRNOS:
         return True
     words = str(error).lower()
-    return any(sign in words for sign in _FULL_IN_WORDS)
+    return any(sign in words for sign in _DISK_FULL_MESSAGES)

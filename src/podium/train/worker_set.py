@@ -31,7 +31,7 @@ from podium.workers.cached import CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE
 
 CACHE_FILE: Final = "replies.sqlite3"
-MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is asked."
+MISLEADING_PROMPT: Final = "You answer at once with one short guess, whatever is asked."
 """The prompt that makes the plain model the misleading worker of the études."""
 
 
@@ -62,7 +62,7 @@ class WorkerSet:
             await self.http.close()
 
 
-class _Connected(NamedTuple):
+class _ConnectedWorker(NamedTuple):
     """A worker as its pool connects it; `limited` adds the recipe's sampling options to it."""
 
     worker: Worker
@@ -99,11 +99,11 @@ def connect_workers(recipe: Recipe) -> WorkerSet:
     return WorkerSet(tuple(workers), tuple(flaky_workers), pool, cache, http, behind, scorer)
 
 
-def _connect(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
+def _connect(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_ConnectedWorker]:
     if recipe.pool.oracle:
         with lab_extra():
             from podium_lab.etudes.workers import oracle_workers
-        yield from (_Connected(worker, worker, {}) for worker in oracle_workers())
+        yield from (_ConnectedWorker(worker, worker, {}) for worker in oracle_workers())
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)
     else:
@@ -136,7 +136,7 @@ def _fingerprint(options: Mapping[str, Any]) -> str:
     return repr(known) + (sha256_file(weights) if weights.is_file() else "")
 
 
-def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
+def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_ConnectedWorker]:
     with lab_extra():
         from podium_lab.etudes import MISLEADING
     for role, adapter in recipe.pool.adapters.items():
@@ -151,17 +151,19 @@ def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
         if adapter:
             options["adapter"] = adapter
         if role == MISLEADING:
-            options["system"] = MISLEADING_SYSTEM
+            options["system"] = MISLEADING_PROMPT
         worker = connect(profile, Endpoint(options=options), http)
-        yield _Connected(worker, worker, options)
+        yield _ConnectedWorker(worker, worker, options)
 
 
-def _pool_file_workers(recipe: Recipe, http: Http, settings: Settings) -> Iterator[_Connected]:
+def _pool_file_workers(
+    recipe: Recipe, http: Http, settings: Settings
+) -> Iterator[_ConnectedWorker]:
     asking = recipe.workers
     workers = assemble(settings, os.environ, http).workers
     for worker, filed in zip(workers, settings.workers, strict=True):
         limited = FixedOptionsWorker(worker, asking.max_tokens, asking.temperature)
-        yield _Connected(worker, limited, filed.options)
+        yield _ConnectedWorker(worker, limited, filed.options)
 
 
 def make_scorer(
@@ -173,7 +175,7 @@ def make_scorer(
     """
     prompt = recipe.prompt
 
-    def amend(workflow: Workflow) -> Workflow:
+    def transform_plan(workflow: Workflow) -> Workflow:
         if prompt.access == "binary":
             refuse_indices(workflow)
         return with_fixed_subtasks(workflow) if prompt.fixed_subtasks else workflow
@@ -182,7 +184,7 @@ def make_scorer(
         workers,
         reward=recipe.reward.reward(),
         max_steps=prompt.max_steps,
-        amend=amend,
+        transform_plan=transform_plan,
         second_round_workers=second_round_workers,
     )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.conductors.plan.literals import DEEPEST, BrokenLiteral, Word, scan_list
+from podium.conductors.plan.literals import MAX_DEPTH, BrokenLiteral, Word, scan_list
 
 JSON_VALUES = st.recursive(
     st.none() | st.integers(-999_999_999, 999_999_999) | st.text(),
@@ -21,7 +21,7 @@ def depth(value: object) -> int:
     return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
 
 
-@given(values=st.lists(JSON_VALUES).filter(lambda values: depth(values) <= DEEPEST))
+@given(values=st.lists(JSON_VALUES).filter(lambda values: depth(values) <= MAX_DEPTH))
 def test_every_json_list_is_read_as_json_reads_it(values: list[object]) -> None:
     for text in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=1)):
         assert scan_list(text, 0) == (values, len(text))
@@ -63,7 +63,7 @@ def test_comments_are_skipped() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("[", "[1", "[1 2", "[1,", "[1,,2]", "[,]", "[=]", "[" * (DEEPEST + 1), "[1, # [2]\n]"),
+        *("[", "[1", "[1 2", "[1,", "[1,,2]", "[,]", "[=]", "[" * (MAX_DEPTH + 1), "[1, # [2]\n]"),
         *('["', '["a', '["a" "b"]', "['a", "[“a", '["""a""]', '["\\"]'),
         *("[{]", "[}]", '[{"a"}]', '[{"a": }]', '[{"a": 1', '[{"a": 1 "b": 2}]', "[{a: 1}]"),
     ],

@@ -10,16 +10,16 @@ from evals.page.parsed import parse
 from podium.evals.page import rendering
 from podium.evals.page.rendering import (
     amount,
+    interval,
     p_value,
     percent,
     plural,
     points,
     render,
+    replace_invisible,
     seconds,
     shorten,
-    span,
     usd,
-    visible,
 )
 from podium.evals.results import IntervalEstimate
 
@@ -44,7 +44,7 @@ def test_counts_have_about_three_digits(number: float | None, message: str) -> N
 def test_differences_have_a_sign_and_zero_is_not_negative() -> None:
     assert [points(share) for share in (0.215, -0.08, 0.0, -0.0001)] == ["+21.5", "−8.0", "±0.0",
                                                                          "±0.0"]  # fmt: skip
-    assert span(IntervalEstimate(0, -0.011, 0.5)) == "−1.1 to 50.0"
+    assert interval(IntervalEstimate(0, -0.011, 0.5)) == "−1.1 to 50.0"
 
 
 def test_durations_p_values_and_plurals() -> None:
@@ -83,13 +83,13 @@ def test_hostile_text_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("kept", ["a\nb\tc", "می\u200cخواهم", "👩\u200d🔬"])
 def test_line_breaks_and_joiners_are_kept(kept: str) -> None:
-    assert visible(kept) == kept
-    assert visible("a\r\nb") == "a\nb"
+    assert replace_invisible(kept) == kept
+    assert replace_invisible("a\r\nb") == "a\nb"
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\x00", "\x1b", "\ud800", "\ufeff"])
 def test_invisible_characters_are_replaced(hidden: str) -> None:
-    assert visible(f"a{hidden}b") == "a\ufffdb"
+    assert replace_invisible(f"a{hidden}b") == "a\ufffdb"
 
 
 def test_titles_are_one_line_and_cut_off() -> None:

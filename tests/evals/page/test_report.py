@@ -14,7 +14,7 @@ from evals.page.parsed import Element, parse
 from evals.samples import sample
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
-from podium.evals.comparison import CEILING
+from podium.evals.comparison import PER_TASK_BEST
 from podium.evals.log import EvalLogWriter, read_eval_log
 from podium.evals.page import write_report
 from podium.evals.page.rendering import MAX_TEXT
@@ -319,7 +319,7 @@ async def test_directories_of_local_models_are_hidden(
         ("moa-3", "other"),
         ("mine.py:answer", "other"),
         ("ideal", "ceiling"),
-        (CEILING, "ceiling"),
+        (PER_TASK_BEST, "ceiling"),
     ],
 )
 def test_every_strategy_has_a_kind(strategy: str, kind: Kind) -> None:
@@ -346,6 +346,6 @@ def test_the_headline_row_is_the_best_conductor() -> None:
 
 def test_rows_with_one_step_per_task_are_not_planning_rows() -> None:
     two = StrategyRow("conductor", (sample(True, workers=("a", "b")),))
-    assert planning_rows([two, row("random", True), row("single:a", True), row(CEILING, True)]) == [
-        two
-    ]
+    assert planning_rows(
+        [two, row("random", True), row("single:a", True), row(PER_TASK_BEST, True)]
+    ) == [two]

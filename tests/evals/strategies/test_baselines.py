@@ -11,11 +11,11 @@ from podium.core.errors import Unavailable
 from podium.core.request import Request
 from podium.engine.runner import Options
 from podium.evals.strategies.conducting import (
-    DRAWN,
-    FORMS,
-    REVISIONS,
+    MAX_REVISIONS,
+    PLACEMENTS,
+    RANDOM_WORKER,
     TEMPERATURE,
-    Form,
+    Placement,
     best_of_n,
     majority_vote,
     mixture_of_agents,
@@ -28,7 +28,7 @@ from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.values import UNSURE
 from support.harness import FakeWorker
 
-mixture = mixture_of_agents(DRAWN, "system")
+mixture = mixture_of_agents(RANDOM_WORKER, "system")
 QUESTION = "What is six times seven?"
 
 
@@ -109,15 +109,15 @@ async def test_a_mixture_shows_every_response_to_one_aggregator() -> None:
     assert run.steps[-1].access == (0, 1, 2)
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_an_aggregator_by_name_reads_everything_in_either_form(form: Form) -> None:
+@pytest.mark.parametrize("placement", PLACEMENTS)
+async def test_an_aggregator_by_name_reads_everything_in_either_form(placement: Placement) -> None:
     workers = [ScriptedWorker(name, f"by {name}") for name in ("ann", "ben")]
     case = case_of(QUESTION, "", workers)
-    run = await mixture_of_agents("ben", form)(case, stage_of(workers))
+    run = await mixture_of_agents("ben", placement)(case, stage_of(workers))
     assert run.steps[-1].worker == "ben"
     last = workers[1].requests[-1]
     assert [message.role for message in last.messages] == (
-        ["user"] if form == "message" else ["system", "user"]
+        ["user"] if placement == "message" else ["system", "user"]
     )
     assert "1. by ann\n2. by ben" in last.text
     assert last.messages[-1].text.endswith(QUESTION)
@@ -249,7 +249,7 @@ async def test_reflection_revises_five_times_at_most_with_all_attempts_before_it
     run = await self_reflection("ann", "system")(
         case_of(QUESTION, "42", [worker]), stage_of([worker])
     )
-    assert worker.calls == 1 + REVISIONS == 6
+    assert worker.calls == 1 + MAX_REVISIONS == 6
     assert run.answer == "try 5"
     first, *revisions = worker.requests
     assert [message.text for message in first.messages] == [QUESTION]

@@ -5,7 +5,7 @@ from podium.core.request import Request, user
 from podium.evals.strategies.conducting import conductor_strategy, ideal_plan, random_plan
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import FAMILIES
-from podium_lab.etudes.workers import MISLED, OracleWorker, oracle_workers
+from podium_lab.etudes.workers import MISLEADING_REPLY, OracleWorker, oracle_workers
 
 
 async def test_ideal_plans_by_perfect_workers_are_always_right() -> None:
@@ -29,7 +29,7 @@ async def test_a_perfect_specialist_knows_its_own_family_alone() -> None:
 
 async def test_the_misleading_worker_is_as_sure_as_it_is_wrong() -> None:
     reply = await OracleWorker("misleading").reply(Request((user("Which day follows Monday?"),)))
-    assert reply.text == MISLED
+    assert reply.text == MISLEADING_REPLY
 
 
 async def test_random_plans_are_well_formed_and_repeat_with_the_seed() -> None:

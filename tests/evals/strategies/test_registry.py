@@ -16,14 +16,14 @@ SETUP = setup_of(WORKERS)
 CASES = [case_of("six times seven?", "42", WORKERS)]
 
 OWN = """
-from podium.evals.strategies.conducting import Transcript
+from podium.evals.strategies.conducting import CallRecorder
 from podium.core.request import Request, user
 
 
 async def answer(case, context):
-    transcript = Transcript("mine", case, context)
+    recorder = CallRecorder("mine", case, context)
     request = Request((user(case.task.question),))
-    return transcript.run(await transcript.ask("ann", request, "answer"))
+    return recorder.run(await recorder.ask("ann", request, "answer"))
 """
 
 

@@ -12,7 +12,7 @@ from podium.core.request import Request
 from podium.core.workflow import Shape
 from podium.engine.requests import PriorResult, compose_prompt
 from podium.workers import ScriptedWorker
-from podium_lab.etudes import FAMILIES, TEST_ONLY, USUAL, EtudeShape
+from podium_lab.etudes import DEFAULT_SHAPES, FAMILIES, TEST_ONLY_SHAPES, EtudeShape
 from podium_lab.etudes.composition import SKELETONS
 from podium_lab.etudes.etude import Etude, Etudes, held_out
 from podium_lab.etudes.oracle import oracle_reply
@@ -146,7 +146,7 @@ def test_ids_are_the_same_on_every_machine() -> None:
 
 def test_the_shapes_of_a_sample_are_as_frequent_as_their_weights(train: list[Etude]) -> None:
     counts = Counter(etude.shape for etude in train)
-    for shape, weight in USUAL.items():
+    for shape, weight in DEFAULT_SHAPES.items():
         assert counts[shape] / len(train) == pytest.approx(weight, abs=0.03)
 
 
@@ -159,7 +159,7 @@ def test_the_families_are_used_about_equally(train: list[Etude], test: list[Etud
 
 
 def test_the_longest_chains_are_for_testing_alone() -> None:
-    assert TEST_ONLY.isdisjoint(USUAL)
+    assert TEST_ONLY_SHAPES.isdisjoint(DEFAULT_SHAPES)
     with pytest.raises(UsageError, match="chain-5 are for testing alone"):
         Etudes(0).sample(1, {EtudeShape.CHAIN_5: 1.0})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from podium_lab.etudes import GENERALIST, ROLES, USUAL, EtudeShape
+from podium_lab.etudes import DEFAULT_SHAPES, GENERALIST, ROLES, EtudeShape
 from podium_lab.etudes.etude import Etude
 from podium_lab.etudes.plan_examples import ExampleSettings, TrainingContext, make_training_contexts
 from podium_lab.etudes.tasks import everyday_questions
@@ -15,7 +15,7 @@ from podium_lab.etudes.workers import descriptions
 
 
 def contexts(seed: int, **settings: Any) -> Iterator[TrainingContext]:
-    return make_training_contexts(seed, ExampleSettings(**{"shapes": USUAL, **settings}))
+    return make_training_contexts(seed, ExampleSettings(**{"shapes": DEFAULT_SHAPES, **settings}))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from podium.evals.sample import Case
 from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.cli import etudes_table
-from podium_lab.etudes.tasks import LONGER
+from podium_lab.etudes.tasks import LONGER_SHAPES
 from podium_lab.etudes.workers import oracle_workers
 from podium_lab.evals.tables import EtudesTable, TrainingCost, measure_etudes, requirements_table
 
@@ -58,7 +58,7 @@ SHARES = (
 def led_by_one_who_knows() -> EvalSetup:
     cases: list[Case] = [
         *oracle_cases(N, SEED),
-        *oracle_cases(N // 5, SEED, shapes=LONGER),
+        *oracle_cases(N // 5, SEED, shapes=LONGER_SHAPES),
     ]
     baseline = ModelConductor(ScriptedWorker("small", "no plan"), name="baseline-conductor:full")
     setup = setup_of(oracle_workers(), Knowing(cases))

@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-DEEPEST: Final = 6
+MAX_DEPTH: Final = 6
 """A plan is at most a list of objects of lists; the rest is room for ignored keys."""
 
-SHOWN: Final = 40
+MAX_SHOWN_CHARS: Final = 40
 """Characters of a plan that an error message quotes."""
 
 _DOUBLE: Final = "“”„‟"
@@ -151,8 +151,8 @@ def scan_value(text: str, position: int, depth: int) -> tuple[Value, int]:
     if first in _STRINGS:
         return _scan_string(text, position)
     if first in _OPENING:
-        if depth == DEEPEST:
-            raise BrokenLiteral(f"brackets are nested more than {DEEPEST} deep; a plan never is")
+        if depth == MAX_DEPTH:
+            raise BrokenLiteral(f"brackets are nested more than {MAX_DEPTH} deep; a plan never is")
         return (scan_list if first == "[" else _scan_object)(text, position, depth + 1)
     match = _WORD.match(text, position)
     if match is None:
@@ -205,10 +205,12 @@ def skip_space(text: str, position: int) -> int:
 
 
 def _preview(text: str, position: int) -> str:
-    ahead = text[position : position + SHOWN].split("\n", 1)[0]
+    ahead = text[position : position + MAX_SHOWN_CHARS].split("\n", 1)[0]
     return _quote(ahead) if ahead.strip() else "nothing"
 
 
 def _quote(text: str) -> str:
-    shown = repr(text[: SHOWN + 1])
-    return shown if len(shown) <= SHOWN + 2 else f"{shown[: SHOWN + 1]}…{shown[0]}"
+    shown = repr(text[: MAX_SHOWN_CHARS + 1])
+    return (
+        shown if len(shown) <= MAX_SHOWN_CHARS + 2 else f"{shown[: MAX_SHOWN_CHARS + 1]}…{shown[0]}"
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from podium.conductors.plan.literals import SHOWN, BrokenLiteral, Value, Word, scan_list
+from podium.conductors.plan.literals import MAX_SHOWN_CHARS, BrokenLiteral, Value, Word, scan_list
 from podium.core.errors import InvalidWorkflow, MalformedPlan
 from podium.core.pool import Pool
 from podium.core.workflow import (
@@ -43,7 +43,7 @@ class Entry:
         """The value, short enough for a message, with what cannot be printed escaped."""
         value = self.value
         shown = str(value) if isinstance(value, Word) and value.isprintable() else repr(value)
-        return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
+        return shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}…"
 
 
 def worker_name(entry: Entry, pool: Pool | None) -> str:

@@ -27,7 +27,7 @@ from podium.conductors.routing.router import (
     route,
 )
 
-MIDDLE: Final = 0.5
+DEFAULT_MIDPOINT: Final = 0.5
 """The expected reward at which an uncalibrated confidence is one half."""
 
 NEWTON_STEPS: Final = 40
@@ -156,7 +156,7 @@ def fit_calibration(expected: Array, rewards: Array) -> Calibration:
 
     Where rewards do not rise with expected rewards, the chance is the mean reward.
     """
-    inputs = np.stack([expected.ravel() - MIDDLE, np.ones(expected.size)], axis=1)
+    inputs = np.stack([expected.ravel() - DEFAULT_MIDPOINT, np.ones(expected.size)], axis=1)
     earned = rewards.ravel().astype(np.float64)
     usual = np.array([Calibration().slope, 0.0])
 
@@ -182,4 +182,4 @@ def fit_calibration(expected: Array, rewards: Array) -> Calibration:
         logit = math.log(mean / (1 - mean))
         return Calibration(MIN_SLOPE, float(expected.mean()) - logit / MIN_SLOPE)
     slope = float(weights[0])
-    return Calibration(slope, MIDDLE - float(weights[1]) / slope)
+    return Calibration(slope, DEFAULT_MIDPOINT - float(weights[1]) / slope)

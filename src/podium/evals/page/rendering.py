@@ -26,23 +26,24 @@ MINUS: Final = "−"
 SHADES: Final = 10
 """Shades of a cell in a table of accuracies."""
 
-DARKEST: Final = 60
+MAX_SHADE_PERCENT: Final = 60
 """Percent of colour in the darkest cell, so that its number stays easy to read."""
 
 MAX_TEXT: Final = 4_000
 MAX_TITLE: Final = 160
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-_KEPT: Final = frozenset("\n\t\u200c\u200d")
+_ALLOWED_INVISIBLE: Final = frozenset("\n\t\u200c\u200d")
 """Not printable, and yet part of texts: line breaks, and the joiners of some scripts."""
 
 
-def visible(text: str) -> str:
+def replace_invisible(text: str) -> str:
     """Replace characters that are invisible or change the reading direction."""
     shown = text.replace("\r\n", "\n")
     if shown.isprintable():
         return shown
     return "".join(
-        letter if letter.isprintable() or letter in _KEPT else "\ufffd" for letter in shown
+        letter if letter.isprintable() or letter in _ALLOWED_INVISIBLE else "\ufffd"
+        for letter in shown
     )
 
 
@@ -64,7 +65,7 @@ def points(share: float) -> str:
     return f"{sign}{abs(number):.1f}"
 
 
-def span(share: IntervalEstimate) -> str:
+def interval(share: IntervalEstimate) -> str:
     """Format the two ends of an interval, in percent."""
     low, high = (f"{end * 100:.1f}".replace("-", MINUS) for end in (share.low, share.high))
     return f"{low} to {high}"
@@ -107,7 +108,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 
 _FILTERS: Final[tuple[Callable[..., str], ...]] = (
-    *(percent, points, span, usd, amount, seconds, p_value, plural, shorten),
+    *(percent, points, interval, usd, amount, seconds, p_value, plural, shorten),
 )
 
 
@@ -146,16 +147,16 @@ def _environment() -> Environment:
 def _finalize(value: Any) -> Any:
     """Make every text visible before it is escaped."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return visible(value)
+        return replace_invisible(value)
     return value
 
 
 @cache
 def _style() -> str:
+    percents = [shade * MAX_SHADE_PERCENT // SHADES for shade in range(SHADES + 1)]
     shades = "\n".join(
-        f".h{shade} {{ background: "
-        f"color-mix(in srgb, var(--conducted) {shade * DARKEST // SHADES}%, var(--paper)) }}"
-        for shade in range(SHADES + 1)
+        f".h{shade} {{ background: color-mix(in srgb, var(--conducted) {percent}%, var(--paper)) }}"
+        for shade, percent in enumerate(percents)
     )
     written = (_TEMPLATES / "style.css").read_text("utf-8")
     return "\n".join((shades, written))

@@ -20,9 +20,15 @@ from podium.core.errors import UsageError
 from podium.core.roles import step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Shape, Step
-from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE, ReferenceRows, find_references
+from podium.evals.comparison import (
+    BEST_SINGLE,
+    PER_TASK_BEST,
+    SINGLE,
+    ReferenceRows,
+    find_references,
+)
 from podium.evals.log import EvalLog, read_eval_log
-from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span
+from podium.evals.page.rendering import SHADES, UNKNOWN, interval, plural, render
 from podium.evals.results import (
     ErrorSummary,
     PairedDifference,
@@ -42,7 +48,7 @@ KINDS: Final[dict[Kind, str]] = {
     "ceiling": "upper bound",
 }
 _CONDUCTED: Final = ("conductor", "recursion", "rules", "baseline-conductor")
-_CEILINGS: Final = ("ideal", CEILING)
+_UPPER_BOUNDS: Final = ("ideal", PER_TASK_BEST)
 PAGE: Final = "report.html"
 SIGNIFICANT: Final = 0.05
 MAX_SKIPPED: Final = 20
@@ -57,7 +63,7 @@ MAX_DEPTH: Final = 3
 
 def kind_of(strategy: str) -> Kind:
     """Return how the strategy answers."""
-    if strategy in _CEILINGS:
+    if strategy in _UPPER_BOUNDS:
         return "ceiling"
     if strategy.startswith(SINGLE) or strategy == BEST_SINGLE:
         return "alone"
@@ -142,7 +148,7 @@ def planning_rows(rows: Sequence[StrategyRow]) -> list[StrategyRow]:
         row
         for row in rows
         if kind_of(row.strategy) != "alone"
-        and row.strategy != CEILING
+        and row.strategy != PER_TASK_BEST
         and any(len(sample.workers) != 1 for sample in row.samples)
     ]
 
@@ -280,13 +286,13 @@ class EvalView:
         solved: dict[str, list[str]] = {}
         for row in self.rows:
             for task, right in row.outcomes.items():
-                if right and row.strategy != CEILING:
+                if right and row.strategy != PER_TASK_BEST:
                     solved.setdefault(task, []).append(row.strategy)
         best = (
             self.references.best_single.outcomes if self.references.best_single is not None else {}
         )
-        shown = [row for row in self.rows if not row.strategy.startswith((SINGLE, CEILING))]
-        shown = shown or [row for row in self.rows if row.strategy != CEILING]
+        shown = [row for row in self.rows if not row.strategy.startswith((SINGLE, PER_TASK_BEST))]
+        shown = shown or [row for row in self.rows if row.strategy != PER_TASK_BEST]
         for row in sorted(shown, key=lambda row: row is not self.headline_row):
             failed = [sample for sample in row.samples if not sample.right]
             failed.sort(key=lambda s: (not best.get(s.task), -len(solved.get(s.task, ()))))
@@ -382,7 +388,7 @@ def _accuracy_cell(row: StrategyRow | None) -> Cell:
     if row is None:
         return Cell(UNKNOWN)
     share = row.accuracy
-    title = f"{span(share)} over {plural(len(row.outcomes), 'task')}"
+    title = f"{interval(share)} over {plural(len(row.outcomes), 'task')}"
     return Cell(f"{share.value * 100:.0f}", round(share.value * SHADES), title)
 
 

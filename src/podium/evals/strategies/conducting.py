@@ -30,7 +30,7 @@ from podium.evals.sample import Case, EvalContext, Strategy
 from podium.tasks.answers import final_answer
 
 
-class Transcript:
+class CallRecorder:
     """Records the calls that a strategy makes itself, as a run."""
 
     def __init__(self, strategy: str, case: Case, context: EvalContext) -> None:
@@ -193,7 +193,7 @@ async def execute_plan(name: str, workflow: Workflow, case: Case, context: EvalC
     return await conductor_strategy(FixedConductor(workflow, name=name), rounds=1)(case, widened)
 
 
-REVISIONS: Final = 5
+MAX_REVISIONS: Final = 5
 """Revisions of an answer in self-reflection."""
 
 TEMPERATURE: Final = 0.7
@@ -202,22 +202,22 @@ TEMPERATURE: Final = 0.7
 MAX_PROPOSAL_TOKENS: Final = 2048
 """Tokens of a response in Mixture-of-Agents with several layers, as in the original."""
 
-DRAWN: Final = "drawn"
+RANDOM_WORKER: Final = "drawn"
 """Stands for a worker drawn at random for each task."""
 
-Form = Literal["system", "message"]
-"""The place of the instruction: a system message, or one message with the question. Small models
-may understand only one of them, so both are tried."""
+Placement = Literal["system", "message"]
+"""Where the instruction stands: in a system message, or in one message with the question. Small
+models may understand only one of them, so both are tried."""
 
-FORMS: Final[tuple[Form, ...]] = get_args(Form)
+PLACEMENTS: Final[tuple[Placement, ...]] = get_args(Placement)
 
 _WRAPPING: Final = " \t\n.,;!*_`\"'“”‘’«»"
 
 
 def single_worker(worker: str) -> Strategy:
     async def answer(case: Case, context: EvalContext) -> Run:
-        transcript = Transcript(f"single:{worker}", case, context)
-        return transcript.run(await _ask(transcript, worker, case))
+        recorder = CallRecorder(f"single:{worker}", case, context)
+        return recorder.run(await _ask(recorder, worker, case))
 
     return answer
 
@@ -230,8 +230,8 @@ async def majority_vote(case: Case, context: EvalContext) -> Run:
     stop; only the text in answer tags counts if there are any. "I do not know." is no vote. Of
     equally frequent answers, that of the first worker in the pool wins.
     """
-    transcript = Transcript("majority", case, context)
-    return transcript.run(_vote(await _proposals(transcript, case)))
+    recorder = CallRecorder("majority", case, context)
+    return recorder.run(_vote(await _proposals(recorder, case)))
 
 
 def self_consistency(worker: str, count: int) -> Strategy:
@@ -244,8 +244,10 @@ def self_consistency(worker: str, count: int) -> Strategy:
     """
 
     async def answer(case: Case, context: EvalContext) -> Run:
-        transcript = Transcript(f"majority-{count}:{worker}", case, context)
-        return transcript.run(_vote(await _draw(transcript, worker, case, _seeds(context, count))))
+        recorder = CallRecorder(f"majority-{count}:{worker}", case, context)
+        return recorder.run(
+            _vote(await _sample_replies(recorder, worker, case, _seeds(context, count)))
+        )
 
     return answer
 
@@ -258,36 +260,36 @@ def best_of_n(worker: str, count: int) -> Strategy:
     """
 
     async def answer(case: Case, context: EvalContext) -> Run:
-        transcript = Transcript(f"best-of-{count}:{worker}", case, context)
-        replies = await _draw(transcript, worker, case, _seeds(context, count))
+        recorder = CallRecorder(f"best-of-{count}:{worker}", case, context)
+        replies = await _sample_replies(recorder, worker, case, _seeds(context, count))
         if len({normalise_answer(reply) for reply in replies}) < 2:
-            return transcript.run(replies[0] if replies else None)
-        choice = await transcript.ask(
+            return recorder.run(replies[0] if replies else None)
+        choice = await recorder.ask(
             worker,
             _with_responses("choose.txt", case, replies, "message"),
             "choose the best response",
             tuple(range(count)),
         )
-        return transcript.run(replies[_chosen_index(choice or "", len(replies))])
+        return recorder.run(replies[_chosen_index(choice or "", len(replies))])
 
     return answer
 
 
-def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strategy:
+def mixture_of_agents(aggregator: str, placement: Placement, *, layers: int = 1) -> Strategy:
     """Answer by Mixture-of-Agents (Wang et al. 2024): layers of proposers and an aggregator.
 
-    The aggregator is a worker, or `DRAWN` as in the Conductor's paper; the original takes the
-    strongest model. With one layer, every worker proposes once and the aggregator answers. With
+    The aggregator is a worker, or `RANDOM_WORKER` as in the Conductor's paper; the original takes
+    the strongest model. With one layer, every worker proposes once and the aggregator answers. With
     three, the original's number, proposers answer again with all first responses; calls then
     have temperature 0.7 and at most 2048 tokens, as in the original.
 
     Departures: the proposers are all workers of the pool, and the wording of the instruction is
     ours. A proposer that fails is left out; the original sends an empty response. The original
-    has the form `system`.
+    places it in a system message.
     """
 
     async def answer(case: Case, context: EvalContext) -> Run:
-        transcript = Transcript("moa" if layers == 1 else f"moa-{layers}", case, context)
+        recorder = CallRecorder("moa" if layers == 1 else f"moa-{layers}", case, context)
         workers = _workers(case)
 
         def sampled(request: Request) -> Request:
@@ -296,29 +298,29 @@ def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strate
             return replace(request, temperature=TEMPERATURE, max_tokens=MAX_PROPOSAL_TOKENS)
 
         async def layer(request: Request, subtask: str, reads: tuple[int, ...] = ()) -> list[str]:
-            calls = [transcript.ask(worker, request, subtask, reads) for worker in workers]
+            calls = [recorder.ask(worker, request, subtask, reads) for worker in workers]
             return [reply for reply in await asyncio.gather(*calls) if reply is not None]
 
         question = case.task.question
         replies = await layer(sampled(Request(case.task.messages)), question)
         earlier = tuple(range(len(workers)))
         for _ in range(layers - 2):
-            shown = sampled(_with_responses("aggregate.txt", case, replies, form))
+            shown = sampled(_with_responses("aggregate.txt", case, replies, placement))
             replies = await layer(shown, "put the responses together", earlier) or replies
             earlier = tuple(index + len(workers) for index in earlier)
         drawn = context.random(case, "aggregator").choice(workers)
-        put_together = await transcript.ask(
-            drawn if aggregator == DRAWN else aggregator,
-            sampled(_with_responses("aggregate.txt", case, replies, form)),
+        put_together = await recorder.ask(
+            drawn if aggregator == RANDOM_WORKER else aggregator,
+            sampled(_with_responses("aggregate.txt", case, replies, placement)),
             "put the responses together",
             earlier,
         )
-        return transcript.run(put_together)
+        return recorder.run(put_together)
 
     return answer
 
 
-def self_reflection(worker: str, form: Form) -> Strategy:
+def self_reflection(worker: str, placement: Placement) -> Strategy:
     """Answer by one worker that revises its answer up to five times, with all attempts shown.
 
     Departures: tables show the best single worker in the better of two forms. It ends early once
@@ -326,21 +328,21 @@ def self_reflection(worker: str, form: Form) -> Strategy:
     """
 
     async def answer(case: Case, context: EvalContext) -> Run:
-        transcript = Transcript(f"reflection:{worker}", case, context)
+        recorder = CallRecorder(f"reflection:{worker}", case, context)
         attempts: list[str] = []
-        reply = await _ask(transcript, worker, case)
+        reply = await _ask(recorder, worker, case)
         while reply is not None:
             repeated = bool(attempts) and normalise_answer(reply) == normalise_answer(attempts[-1])
             attempts.append(reply)
-            if repeated or len(attempts) > REVISIONS:
+            if repeated or len(attempts) > MAX_REVISIONS:
                 break
-            reply = await transcript.ask(
+            reply = await recorder.ask(
                 worker,
-                _with_responses("reflect.txt", case, attempts, form),
+                _with_responses("reflect.txt", case, attempts, placement),
                 "revise the answer",
                 tuple(range(len(attempts))),
             )
-        return transcript.run(attempts[-1] if attempts else None)
+        return recorder.run(attempts[-1] if attempts else None)
 
     return answer
 
@@ -370,16 +372,18 @@ def _workers(case: Case) -> list[str]:
     return [worker.name for worker in case.pool if worker.is_model]
 
 
-async def _ask(transcript: Transcript, worker: str, case: Case) -> str | None:
+async def _ask(recorder: CallRecorder, worker: str, case: Case) -> str | None:
     question = case.task.question
-    return await transcript.ask(worker, Request(case.task.messages), question)
+    return await recorder.ask(worker, Request(case.task.messages), question)
 
 
-async def _draw(transcript: Transcript, worker: str, case: Case, seeds: Sequence[int]) -> list[str]:
+async def _sample_replies(
+    recorder: CallRecorder, worker: str, case: Case, seeds: Sequence[int]
+) -> list[str]:
     """Draw several replies to the bare question; failed draws are left out."""
     question = case.task.question
     request = Request(case.task.messages, temperature=TEMPERATURE)
-    calls = [transcript.ask(worker, replace(request, seed=seed), question) for seed in seeds]
+    calls = [recorder.ask(worker, replace(request, seed=seed), question) for seed in seeds]
     return [reply for reply in await asyncio.gather(*calls) if reply is not None]
 
 
@@ -388,18 +392,20 @@ def _seeds(context: EvalContext, count: int) -> Sequence[int]:
     return range(context.repeat * count, (context.repeat + 1) * count)
 
 
-async def _proposals(transcript: Transcript, case: Case) -> list[str]:
+async def _proposals(recorder: CallRecorder, case: Case) -> list[str]:
     """Ask every worker the bare question; failed replies are left out."""
-    calls = [_ask(transcript, worker, case) for worker in _workers(case)]
+    calls = [_ask(recorder, worker, case) for worker in _workers(case)]
     replies = await asyncio.gather(*calls)
     return [reply for reply in replies if reply is not None]
 
 
-def _with_responses(prompt: str, case: Case, responses: Sequence[str], form: Form) -> Request:
+def _with_responses(
+    prompt: str, case: Case, responses: Sequence[str], placement: Placement
+) -> Request:
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(responses, start=1))
     instruction = Template(_text(prompt)).substitute(responses=listed)
     question = case.task.question
-    if form == "message":
+    if placement == "message":
         return Request((*case.task.history, user(f"{instruction}\n\n{question}")))
     return Request((system(instruction), *case.task.history, user(question)))
 

@@ -22,9 +22,9 @@ from podium.core.errors import UsageError
 from podium.evals.sample import Case, Strategy
 from podium.evals.setup import EvalSetup
 from podium.evals.strategies.conducting import (
-    DRAWN,
-    FORMS,
-    Form,
+    PLACEMENTS,
+    RANDOM_WORKER,
+    Placement,
     best_of_n,
     conductor_strategy,
     ideal_plan,
@@ -110,11 +110,11 @@ def _import_file(path: Path) -> ModuleType:
 NEEDS_CONDUCTOR: Final = ("conductor", "recursion", "baseline-conductor")
 """Strategies that need the conductor's model."""
 
-PLANNING: Final = ("conductor", "baseline-conductor", "random", "rules")
+PLANNING_STRATEGIES: Final = ("conductor", "baseline-conductor", "random", "rules")
 """Strategies whose plan can be graded."""
 
-DEFAULT_DRAWS: Final = 5
-LAYERS: Final = 3
+DEFAULT_SAMPLES: Final = 5
+MOA_LAYERS: Final = 3
 """Layers of the larger Mixture-of-Agents."""
 
 STRATEGIES: Final = (
@@ -123,11 +123,11 @@ STRATEGIES: Final = (
     "ideal",
     "best-single",
     "moa",
-    f"moa-{LAYERS}",
+    f"moa-{MOA_LAYERS}",
     "reflection",
     "majority",
-    f"majority-{DEFAULT_DRAWS}",
-    f"best-of-{DEFAULT_DRAWS}",
+    f"majority-{DEFAULT_SAMPLES}",
+    f"best-of-{DEFAULT_SAMPLES}",
     "rules",
     "random",
     "baseline-conductor",
@@ -136,14 +136,14 @@ STRATEGIES: Final = (
 W, `baseline-conductor:P` the prompt P. `ROUTER` is named with its file, `EVOLVED` with its
 directory, and a user's own as `module:function`."""
 
-_DRAWS: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
-_MIXTURES: Final = ("moa", f"moa-{LAYERS}")
+_SAMPLED: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
+_MOA_STRATEGIES: Final = ("moa", f"moa-{MOA_LAYERS}")
 
 
 def check_strategy(name: str, setup: EvalSetup, cases: Sequence[Case]) -> None:
     """Reject an unknown or unsuitable strategy before any worker is called."""
     family, colon, which = name.partition(":")
-    if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
+    if colon and (family in ("single", "reflection") or _SAMPLED.fullmatch(family)):
         _check_worker(name, which, setup)
     elif family == "baseline-conductor":
         _check_prompt(name, which, setup)
@@ -155,13 +155,13 @@ def check_strategy(name: str, setup: EvalSetup, cases: Sequence[Case]) -> None:
         raise UsageError("the strategy 'ideal' needs ideal plans, which only the études have")
     elif family not in STRATEGIES and is_function_name(name):
         load_function(name)
-    elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
+    elif name not in STRATEGIES and not _SAMPLED.fullmatch(name):
         known = (*STRATEGIES, ROUTER, EVOLVED, *(f"single:{w}" for w in single_workers(setup)))
         raise UsageError(f"unknown strategy {name!r}; {suggest(name, known)}")
-    if family not in PLANNING and any(case.task.plan_grader for case in cases):
+    if family not in PLANNING_STRATEGIES and any(case.task.plan_grader for case in cases):
         raise UsageError(
             f"these tasks grade plans, and {name!r} writes none; "
-            f"use {', '.join(PLANNING[:-1])} or {PLANNING[-1]}"
+            f"use {', '.join(PLANNING_STRATEGIES[:-1])} or {PLANNING_STRATEGIES[-1]}"
         )
 
 
@@ -174,13 +174,15 @@ async def expand_candidates(
         return [f"single:{worker}" for worker in single_workers(setup)]
     if name == "baseline-conductor":
         return [f"baseline-conductor:{prompt}" for prompt in setup.baseline_conductors]
-    if name in _MIXTURES:
-        aggregators = (DRAWN, await best_worker())
-        return [f"{name}:{worker}/{form}" for worker in aggregators for form in FORMS]
+    if name in _MOA_STRATEGIES:
+        aggregators = (RANDOM_WORKER, await best_worker())
+        return [
+            f"{name}:{worker}/{placement}" for worker in aggregators for placement in PLACEMENTS
+        ]
     if name == "reflection" or (family == "reflection" and which in single_workers(setup)):
         worker = which or await best_worker()
-        return [f"reflection:{worker}/{form}" for form in FORMS]
-    if _DRAWS.fullmatch(name):
+        return [f"reflection:{worker}/{placement}" for placement in PLACEMENTS]
+    if _SAMPLED.fullmatch(name):
         return [f"{name}:{await best_worker()}"]
     return []
 
@@ -190,12 +192,12 @@ def make_strategy(name: str, setup: EvalSetup) -> Strategy:
     if family == ROUTER:
         path, quality_bias = parse_router_name(name)
         return router_strategy(read_router(path), quality_bias)
-    if drawn := _DRAWS.fullmatch(family):
+    if drawn := _SAMPLED.fullmatch(family):
         make = best_of_n if drawn[1] == "best-of" else self_consistency
         return make(which, int(drawn[2]))
-    if family in _MIXTURES:
-        aggregator, form = _parse_form(which)
-        return mixture_of_agents(aggregator, form, layers=1 if family == "moa" else LAYERS)
+    if family in _MOA_STRATEGIES:
+        aggregator, placement = _parse_placement(which)
+        return mixture_of_agents(aggregator, placement, layers=1 if family == "moa" else MOA_LAYERS)
     match family:
         case "conductor":
             takes_turns = getattr(setup.conductor, "takes_turns", False)
@@ -215,8 +217,8 @@ def make_strategy(name: str, setup: EvalSetup) -> Strategy:
         case "single":
             return single_worker(which)
         case "reflection":
-            worker, form = _parse_form(which)
-            return self_reflection(worker, form)
+            worker, placement = _parse_placement(which)
+            return self_reflection(worker, placement)
         case "ideal":
             return ideal_plan
         case "majority":
@@ -297,11 +299,11 @@ def _check_evolved(which: str, setup: EvalSetup) -> None:
     Coordinator.load(Path(which))  # reject damaged parameters before any worker is called
 
 
-def _parse_form(which: str) -> tuple[str, Form]:
-    """Parse a worker and a form, as in `ann/system`."""
+def _parse_placement(which: str) -> tuple[str, Placement]:
+    """Parse a worker and a placement, as in `ann/system`."""
     worker, _, name = which.rpartition("/")
-    (form,) = (form for form in FORMS if form == name)
-    return worker, form
+    (placement,) = (placement for placement in PLACEMENTS if placement == name)
+    return worker, placement
 
 
 ROUTER: Final = "router"
