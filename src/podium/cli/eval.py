@@ -185,9 +185,8 @@ def _print_report(report: EvalReport, session: EvalSession, *, as_json: bool) ->
 
 @app.command()
 def report(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR…", help="Directories that podium eval run --output wrote."),
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A directory that podium eval run --output wrote.")
     ],
     output: Annotated[
         Path | None,
@@ -195,19 +194,17 @@ def report(
             "--output",
             "-o",
             metavar="DIR",
-            help=f"The directory to write; default {REPORT} in the evaluation, or here for "
-            f"several.",
+            help=f"The directory to write; default {REPORT} in DIR.",
         ),
     ] = None,
 ) -> None:
-    """Write evaluations as one page, with tables and failures.
+    """Write an evaluation as one page, with tables and failures.
 
     The page is a single file without scripts. An unfinished evaluation is shown as far as it came.
     """
     from podium.evals.page import write_report
 
-    directory = directories[0] if len(directories) == 1 else Path()
-    echo(str(write_report(directories, output or directory / REPORT)))
+    echo(str(write_report(directory, output or directory / REPORT)))
 
 
 @app.command()

@@ -12,9 +12,3 @@ from evals.page.demonstration import demonstrate
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An evaluation with something of everything, hostile strings included."""
     return asyncio.run(demonstrate(tmp_path_factory.mktemp("measured") / "sevens"))
-
-
-@pytest.fixture(scope="session")
-def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same tasks with other outcomes."""
-    return asyncio.run(demonstrate(tmp_path_factory.mktemp("measured") / "luckier", "luck"))

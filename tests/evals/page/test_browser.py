@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def pages(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     page = tmp_path_factory.mktemp("pages") / "report.html"
-    page.write_text(report_page([make_view(read_eval_log(evaluation))]), "utf-8")
+    page.write_text(report_page(make_view(read_eval_log(evaluation))), "utf-8")
     return {"report": page}
 
 

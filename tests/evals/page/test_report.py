@@ -12,7 +12,6 @@ from evals.evaluations import PLANS, POOL, SINGLE_PLAN, Item, run_of, sample_of,
 from evals.page.demonstration import HOSTILE, SKILL, TASKS
 from evals.page.parsed import Element, parse
 from evals.samples import sample
-from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.evals.comparison import PER_TASK_BEST
 from podium.evals.log import EvalLogWriter, read_eval_log
@@ -25,7 +24,6 @@ from podium.evals.page.report import (
     choose_headline_row,
     kind_of,
     make_view,
-    make_views,
     planning_rows,
     report_page,
 )
@@ -38,7 +36,7 @@ RUNNING = ("script", "iframe", "object", "embed", "link", "base", "form", "img",
 
 @pytest.fixture(scope="module")
 def page(evaluation: Path) -> Element:
-    return parse(report_page([make_view(read_eval_log(evaluation))]))
+    return parse(report_page(make_view(read_eval_log(evaluation))))
 
 
 def table_of(page: Element, caption: str) -> Element:
@@ -46,11 +44,11 @@ def table_of(page: Element, caption: str) -> Element:
 
 
 def page_of(directory: Path) -> Element:
-    return parse(report_page([make_view(read_eval_log(directory))]))
+    return parse(report_page(make_view(read_eval_log(directory))))
 
 
 def test_a_report_is_one_page(evaluation: Path, tmp_path: Path) -> None:
-    path = write_report([evaluation], tmp_path / "report")
+    path = write_report(evaluation, tmp_path / "report")
     assert path == tmp_path / "report" / PAGE
     assert list((tmp_path / "report").iterdir()) == [path]
 
@@ -235,24 +233,6 @@ def test_a_step_that_was_not_executed_is_marked(tmp_path: Path) -> None:
     assert "not executed" not in first.text
     assert "reads 0 · not executed" in second.text
     assert "Check the solution" in second.text
-
-
-def test_several_evaluations_share_an_overview_table(evaluation: Path, another: Path) -> None:
-    views = make_views([read_eval_log(evaluation), read_eval_log(another)])
-    page = parse(report_page(views))
-    table = table_of(page, "Accuracy by suite")
-    assert table.cells()[0] == ["strategy", "sevens (sevens)", "sevens (luckier)", "mean"]
-    row = next(cells for cells in table.cells() if cells[0] == "conductor")
-    first, second, mean = (float(cell.removesuffix(" %")) for cell in row[1:])
-    assert mean == pytest.approx((first + second) / 2, abs=0.1)
-    identities = [e.attributes["id"] for e in page.all() if "id" in e.attributes]
-    assert {"1-suite", "2-suite", "1-failures", "2-failures"} <= set(identities)
-    assert len(identities) == len(set(identities))
-
-
-def test_a_report_needs_an_evaluation(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no evaluation given"):
-        write_report([], tmp_path)
 
 
 @pytest.mark.parametrize("pool", ["pool.toml", "embedded"])

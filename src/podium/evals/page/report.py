@@ -1,6 +1,6 @@
-"""The report: one page about one evaluation or several, with tables and failed samples.
+"""The report: one page about an evaluation, with tables and failed samples.
 
-    write_report([Path("measured/math500")], Path("report"))
+    write_report(Path("measured/math500"), Path("report"))
 
 The page is one file that loads nothing and runs nothing.
 """
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from podium._util.distribution import entropy_bits, shares
 from podium._util.files import explain_write_errors, write_atomically
-from podium.core.errors import UsageError
 from podium.core.roles import step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Shape, Step
@@ -70,25 +69,18 @@ def kind_of(strategy: str) -> Kind:
     return "conducted" if strategy.partition(":")[0] in _CONDUCTED else "other"
 
 
-def write_report(directories: Sequence[Path], output: Path) -> Path:
-    """Write the page into a directory; return its path."""
-    if not directories:
-        raise UsageError(
-            "no evaluation given; name a directory that podium eval run --output wrote"
-        )
-    views = make_views([read_eval_log(directory) for directory in directories])
+def write_report(directory: Path, output: Path) -> Path:
+    """Write the page about a results directory into another one; return its path."""
+    page = report_page(make_view(read_eval_log(directory)))
     with explain_write_errors(output, 0, option="--output"):
-        write_atomically(output / PAGE, report_page(views))
+        write_atomically(output / PAGE, page)
     return output / PAGE
 
 
-def report_page(views: Sequence[EvalView]) -> str:
-    """Render the page of one evaluation, or of several with a table over all of them."""
+def report_page(view: EvalView) -> str:
     return render(
         "report.html",
-        title=", ".join(view.title for view in views),
-        views=views,
-        overview=_overview(views) if len(views) > 1 else None,
+        view=view,
         kinds=KINDS,
         kind_of=kind_of,
         trend=trend,
@@ -96,28 +88,10 @@ def report_page(views: Sequence[EvalView]) -> str:
     )
 
 
-def make_views(logs: Sequence[EvalLog]) -> list[EvalView]:
-    """Prepare evaluations for the page; several get numbered ids, and distinct titles."""
-    views = [make_view(log) for log in logs]
-    if len(views) == 1:
-        return views
-    titles = Counter(view.title for view in views)
-    return [
-        replace(
-            view,
-            prefix=f"{number}-",
-            title=view.title
-            if titles[view.title] == 1
-            else f"{view.title} ({view.log.directory.resolve().name})",
-        )
-        for number, view in enumerate(views, start=1)
-    ]
-
-
 def make_view(log: EvalLog) -> EvalView:
     references = find_references((*log.all_rows, *log.rows))
     rows = visible_rows(log, references)
-    return EvalView(log.suite, log, rows, choose_headline_row(rows), references)
+    return EvalView(log, rows, choose_headline_row(rows), references)
 
 
 def visible_rows(log: EvalLog, references: ReferenceRows) -> list[StrategyRow]:
@@ -196,14 +170,12 @@ class FailedSample(NamedTuple):
 
 @dataclass(frozen=True)
 class EvalView:
-    """An evaluation as the page shows it. `prefix` keeps the ids of several apart."""
+    """An evaluation as the page shows it."""
 
-    title: str
     log: EvalLog
     rows: Sequence[StrategyRow]
     headline_row: StrategyRow
     references: ReferenceRows
-    prefix: str = ""
 
     @property
     def facts(self) -> list[str]:
@@ -352,18 +324,6 @@ class RunDetails:
     def access(access: Access) -> str:
         """Return the earlier steps that a step reads, in words."""
         return "all earlier steps" if access == "all" else ", ".join(map(str, access)) or "nothing"
-
-
-def _overview(views: Sequence[EvalView]) -> list[tuple[str, list[float | None], float | None]]:
-    """Return accuracies by strategy and suite; the mean counts every suite alike."""
-    found = []
-    for name in dict.fromkeys(row.strategy for view in views for row in view.rows):
-        rows = [next((row for row in view.rows if row.strategy == name), None) for view in views]
-        values = [row.accuracy.value if row is not None else None for row in rows]
-        known = [value for value in values if value is not None]
-        mean = sum(known) / len(known) if len(known) == len(views) else None
-        found.append((name, values, mean))
-    return sorted(found, key=lambda line: -(line[2] or 0.0))
 
 
 def _accuracy_table(
