@@ -181,7 +181,7 @@ def test_passes_with_a_backward_pass_each_train_as_one_pass_does(
         return parts
 
     monkeypatch.setattr(shared_prompts, "pack_rows", count)
-    monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 70)
+    monkeypatch.setattr(shared_prompts, "MAX_ROW_TOKENS", 70)
     many = trained_weights(train_numbers(tmp_path / "many", base, "grpo.max_tokens=80"))
     assert max(passes) > 4
     passes.clear()
@@ -199,7 +199,7 @@ def test_a_pass_without_a_finite_gradient_is_left_out_and_the_others_train(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     judge(lambda text: 1.0 if int(text) % 2 else 0.0)
-    monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 70)
+    monkeypatch.setattr(shared_prompts, "MAX_ROW_TOKENS", 70)
     compute_loss, factors = GRPOTrainer._compute_loss, iter((1.0, float("nan")))
     monkeypatch.setattr(
         GRPOTrainer,

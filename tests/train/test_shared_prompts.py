@@ -149,7 +149,7 @@ def test_where_none_teaches_one_is_read_so_that_there_is_a_gradient() -> None:
 def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 10)
+    monkeypatch.setattr(shared_prompts, "MAX_ROW_TOKENS", 10)
     rows = shared_rows(*as_batch())
     assert [[where for where, _ in row.plans] for row in rows] == [[0, 2], [3], [1, 4]]
     assert rows[0].prompt == rows[1].prompt

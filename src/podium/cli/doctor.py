@@ -49,7 +49,6 @@ from podium.workers.local.weights import find as find_weights
 from podium.workers.local.weights import list_models
 
 DEFAULT_OTLP_ENDPOINT: Final = "http://localhost:4318"
-"""The default endpoint of OpenTelemetry."""
 
 
 def mini_tier_lines(settings: Settings) -> tuple[str, ...]:
@@ -73,7 +72,6 @@ def traces_endpoint(settings: Settings, environment: Mapping[str, str]) -> str |
 
 
 def traces_line(address: str | None) -> str:
-    """Describe where traces go."""
     if address is None:
         return "traces: off; podium serve sends them with traces = true in [server]"
     if find_spec("opentelemetry") is None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # slow to import, and --help must be quick
 REPORT: Final = "report"
 DEFAULT_STRATEGIES: Final = ("conductor",)
 FLIPS_SHOWN: Final = 10
-"""The most changed tasks that are named on a terminal."""
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -163,7 +162,6 @@ def _path(name: str | None) -> Path | None:
 
 
 def _print_report(report: EvalReport, session: EvalSession, *, as_json: bool) -> None:
-    """Print the table, write it beside the samples, and say what failed."""
     from podium.evals.results import notes, rows_table
 
     session.write_summary(report.document())

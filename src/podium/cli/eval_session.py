@@ -106,7 +106,6 @@ class EvalSession:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     async def _open(self, stack: AsyncExitStack) -> EvalResources:
-        """Connect the workers."""
         from podium.evals.setup import open_setup
         from podium.workers.cached import ReplyCache
 
@@ -175,7 +174,6 @@ class EvalSession:
 
     @property
     def _benchmark(self) -> str:
-        """The suite without its split."""
         return self.suite.partition(":")[0]
 
     async def _settings(self) -> Settings:

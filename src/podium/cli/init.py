@@ -34,7 +34,6 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 FIRST_QUESTION: Final = "What is the capital of Japan?"
 MODEL_GIGABYTES: Final = 2.1
-"""Memory of the default pool's model."""
 
 
 @app.command()

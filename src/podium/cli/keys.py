@@ -41,7 +41,6 @@ PERIODS: Final = (
     ("per_month", "per month"),
     ("in_total", "in total"),
 )
-"""The rules that cap money and tokens, and how they are shown."""
 
 _DURATION: Final = re.compile(r"(\d{1,5})([hd])")
 

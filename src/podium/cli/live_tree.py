@@ -92,7 +92,6 @@ class RunView:
         return not last.round.accepted and all(step.record for step in last.steps)
 
     def step(self, index: int) -> StepView:
-        """Return a step of the current round."""
         return self.rounds[-1].steps[index]
 
 
@@ -220,7 +219,6 @@ class LiveTree(AbstractContextManager[Emit]):
         self._live.stop()
 
     def draw(self) -> RenderableType:
-        """Draw the current state."""
         run = self._tracker.top
         if run is None:
             return Text("")

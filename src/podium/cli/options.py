@@ -137,14 +137,12 @@ HelpAll = Annotated[
 
 
 def check_finite(value: float | None) -> float | None:
-    """Refuse infinity and nan."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a finite number, got {value}")
     return value
 
 
 def check_share(value: float | None) -> float | None:
-    """Refuse anything but a number from 0 to 1."""
     if value is not None and not 0 <= value <= 1:
         raise typer.BadParameter(f"expected a number from 0 to 1, got {value:g}")
     return value
@@ -200,7 +198,6 @@ class PoolOptions:
 
     @property
     def excluded(self) -> frozenset[str]:
-        """The names of workers and providers to leave out."""
         return frozenset(self.exclude or ())
 
 

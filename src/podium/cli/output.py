@@ -73,7 +73,6 @@ class OutputLost(Exception):
 
 
 def echo(text: str = "") -> None:
-    """Write lines to standard output."""
     _write(f"{clean_text(text)}\n")
 
 
@@ -85,7 +84,6 @@ def echo_json(document: Any) -> None:
 
 
 def echo_error(message: str) -> None:
-    """Write one line to standard error."""
     with suppress(BrokenPipeError):
         sys.stderr.write(f"podium: {to_one_line(with_program_name(message))}\n")
         sys.stderr.flush()
@@ -157,7 +155,6 @@ def _command() -> re.Pattern[str]:
 
 
 def clean_text(text: str) -> str:
-    """Remove escape sequences and control characters."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", _ESCAPES.sub("", text)))
 
@@ -193,7 +190,6 @@ def format_tokens(count: int | None) -> str:
 
 
 def format_usage(usage: Usage) -> str:
-    """Format the total tokens of a usage."""
     return format_tokens(usage.total_tokens)
 
 
@@ -204,12 +200,10 @@ def format_seconds(duration: float) -> str:
 
 
 def format_local_time(stamp: str) -> str:
-    """Format a UTC timestamp in local time."""
     return f"{datetime.fromisoformat(stamp).astimezone():%Y-%m-%d %H:%M}"
 
 
 def format_megabytes(count: int | None) -> str:
-    """Format a file size."""
     return "size unknown" if count is None else f"{count / 1_000_000:,.0f} MB"
 
 
@@ -219,14 +213,12 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def describe_access(access: Access) -> str:
-    """Say which earlier steps a step reads."""
     if access == "all":
         return "reads all steps before it"
     return f"reads {', '.join(map(str, access))}" if access else "reads nothing"
 
 
 def describe_price(prices: Price | None) -> str:
-    """Format a worker's price per million tokens."""
     if prices is None:
         return "price unknown"
     if prices.input == 0 and prices.output == 0:
@@ -235,7 +227,6 @@ def describe_price(prices: Price | None) -> str:
 
 
 def describe_plan(run: Run, round_: Round) -> str:
-    """Say what the conductor decided in a round."""
     which = f"round {round_.index + 1}" if run.max_rounds > 1 or round_.index else "plan"
     from podium.conductors.builtin import configured_conductor_name
 
@@ -272,7 +263,6 @@ def step_lines(round_: Round) -> Iterator[str]:
 
 
 def describe_step_usage(record: StepRecord) -> str:
-    """Say what a finished step used."""
     parts = [format_usage(record.usage), format_usd(record.cost_usd)]
     parts.append(format_seconds((record.finished_ms - record.started_ms) / 1000))
     if record.answered_by not in ("", record.worker):
@@ -281,14 +271,12 @@ def describe_step_usage(record: StepRecord) -> str:
 
 
 def describe_step_end(record: StepRecord) -> str:
-    """Say how a step ended and what it used."""
     if record.status == "done":
         return f"done, {describe_step_usage(record)}"
     return "not needed" if record.is_unneeded else f"{record.status}: {record.error}"
 
 
 def describe_check(check: GuardrailCheck) -> str:
-    """Say what a guardrail did, and what its verifier used."""
     reason = f": {check.reason}" if check.reason else ""
     verifier = ""
     if check.attempts:
@@ -304,7 +292,6 @@ CUT_OFF: Final = "cut off"
 
 
 def describe_run_end(run: Run, *, cut_off: bool = False) -> str:
-    """Say how a run ended and what it used, with the conductor's part."""
     planning = run.orchestration.total_tokens
     used = format_usage(run.usage)
     if planning and run.usage.total_tokens:

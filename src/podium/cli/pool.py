@@ -83,7 +83,6 @@ def check(
 
 
 def check_workers(pool: PoolOptions, *, json: bool = False) -> bool:
-    """Send every worker one tiny request, print the results, and return whether all answered."""
     settings, results = asyncio.run(_check(pool))
     if json:
         _print_results(settings, results)

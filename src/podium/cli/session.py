@@ -86,7 +86,6 @@ def run_with_store(
     work: Callable[[RunStore], Awaitable[Result]],
     pool: Path | None = None,
 ) -> Result:
-    """Open the configured store, do the work, and close the store."""
     tables, _ = read_files(file for file in (find(os.environ, config=config), pool) if file)
 
     async def work_with_store() -> Result:
@@ -205,7 +204,6 @@ class Session:
             self._loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine on the session's event loop."""
         return self._loop.run(work)
 
     def answer(
@@ -216,7 +214,6 @@ class Session:
         json: bool = False,
         quiet: bool = False,
     ) -> tuple[Run, ExitCode]:
-        """Perform a run, show it meanwhile, and print its answer."""
         run = self._perform(work, history, _create_display(silent=json or quiet))
         resume = self._resume_command(run)
         return run, _print_result(run, resume, json=json, quiet=quiet)
@@ -334,7 +331,6 @@ def answer_once(
     quiet: bool,
     no_store: bool = False,
 ) -> ExitCode:
-    """Open a session, perform and show one run, and print its answer."""
     with Session(pool, planning, budget, store_runs=not no_store, quiet=quiet) as session:
         _, code = session.answer(lambda _, options: work(session, options), json=json, quiet=quiet)
     return code

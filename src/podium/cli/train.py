@@ -309,7 +309,6 @@ def _base_of(directory: Path) -> str:
 
 
 def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
-    """Print every value of the recipe, the estimated cost, and missing files."""
     has_pool = recipe.pool.file is None or Path(recipe.pool.file).exists()
     pool = worker_set.recipe_pool(recipe) if recipe.kind != "sft" and has_pool else None
     missing = list(preflight.missing_files(recipe))
@@ -472,7 +471,6 @@ def _describe_empty(
     from_runs: bool,
     evaluations: Sequence[Path],
 ) -> str:
-    """Say why there is nothing of that kind, and what to do."""
     from podium.train.run_data import ORACLE_ANSWERED
 
     reasons = [*_reasons(left_out), *_reasons(dataset.unused[kind])]

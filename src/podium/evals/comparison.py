@@ -77,7 +77,6 @@ class ReferenceRows:
         return ComputeMatch(self.best_of[position], times[position], unit)
 
     def document(self, row: StrategyRow) -> dict[str, Any]:
-        """Return the row as JSON, with its differences to the references."""
         document = row.document(self.best_single)
         if (regret := self.regret(row)) is not None:
             document["regret"] = difference_document(regret)
@@ -152,7 +151,6 @@ class Flip(NamedTuple):
 
     @property
     def is_gain(self) -> bool:
-        """True if the second side is better."""
         return self.second.right > self.first.right
 
 
@@ -165,7 +163,6 @@ class Comparison:
 
     @property
     def accuracies(self) -> tuple[IntervalEstimate, IntervalEstimate]:
-        """The accuracy of each side."""
         first, second = (
             estimate_share(o.right for o in side) for side in (self.first, self.second)
         )
@@ -192,7 +189,6 @@ class Comparison:
         return abs(round_figure(self.difference.share.value)) <= round_figure(most)
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON."""
         first, second = self.accuracies
         return {
             "n": len(self.first),
@@ -208,7 +204,6 @@ class Comparison:
 
 
 def compare_directories(first: Path, second: Path, strategy: str) -> Comparison:
-    """Compare a strategy in two results directories of the same tasks."""
     one, other = (outcomes_of(read_eval_log(side), strategy) for side in (first, second))
     if alone := one.keys() ^ other.keys():
         raise UsageError(
@@ -219,7 +214,6 @@ def compare_directories(first: Path, second: Path, strategy: str) -> Comparison:
 
 
 def outcomes_of(log: EvalLog, strategy: str) -> Mapping[str, TaskOutcome]:
-    """Return the outcome of each task by id."""
     row = log.row(strategy)
     answers = defaultdict[str, list[str | None]](list)
     for sample in sorted(row.samples, key=lambda sample: sample.repeat):

@@ -34,8 +34,6 @@ REPLIES: Final = "replies.sqlite3"
 LOCK: Final = ".lock"
 MANIFEST_VERSION: Final = 1
 DROPPED_USD: Final = "dropped_usd"
-"""The manifest's key for what dropped samples cost."""
-
 NEEDED_BYTES: Final = 1_000_000
 """Free disk space that an evaluation needs to start."""
 
@@ -186,7 +184,6 @@ class EvalLogWriter:
         return {line.sample.key: line.sample for line in kept if line.strategy == strategy}
 
     def write_sample(self, strategy: str, sample: Sample, run: Run) -> None:
-        """Append a sample with its run."""
         with self._explain_write_errors():
             file = self._files.get(strategy)
             if file is None:
@@ -225,7 +222,6 @@ def samples_path(directory: Path, strategy: str) -> Path:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON file atomically."""
     with explain_write_errors(path.parent, 0):
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         write_atomically(path, text.encode("utf-8", SURROGATE_ERRORS).decode("utf-8"))
@@ -308,11 +304,9 @@ class EvalLog:
 
     @property
     def tasks(self) -> int:
-        """The number of different tasks."""
         return len({sample.task for row in self.all_rows for sample in row.samples})
 
     def row(self, strategy: str) -> StrategyRow:
-        """Return the row of a strategy or of a candidate."""
         known = {row.strategy: row for row in (*self.all_rows, *self.rows)}
         if strategy not in known:
             raise UsageError(

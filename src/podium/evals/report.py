@@ -83,7 +83,6 @@ class EvalSpec:
             raise UsageError("no strategy given; name one, such as conductor")
 
     def load_cases(self, setup: EvalSetup) -> LoadedCases:
-        """Load the tasks, with the setup's pool."""
         pool = setup.pool
         if self.suite == ETUDES:
             with lab_extra():
@@ -127,7 +126,6 @@ class BudgetStop:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the stop as JSON."""
         return {**asdict(self), "unfinished": dict(self.unfinished)}
 
 
@@ -147,12 +145,10 @@ class EvalReport:
 
     @property
     def errors(self) -> tuple[ErrorSummary, ...]:
-        """The errors, the most frequent first."""
         # a row with candidates repeats the samples of one
         return summarise_errors(row for row in self.all_rows if row.candidates is None)
 
     def document(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         references = find_references(self.all_rows)
         document = {
             "suite": self.spec.suite,
@@ -239,7 +235,6 @@ def _manifest(spec: EvalSpec, cases: Sequence[Case], setup: EvalSetup) -> dict[s
 
 SUITE_FILE_SUFFIX: Final = ".toml"
 PATH_KEYS: Final = ("data", "pool", "cache", "output")
-"""Keys with a path."""
 
 Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
 
@@ -300,7 +295,6 @@ def override(file: SuiteFile, **options: object) -> SuiteFile:
 
 
 def read_suite_file(path: Path) -> SuiteFile:
-    """Read the file; errors name the key and what was expected."""
     tables = read_toml(path)
     try:
         return SuiteFile.model_validate(tables).resolve_paths(path.parent)

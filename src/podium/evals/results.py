@@ -27,7 +27,6 @@ _DIFFICULTIES: Final = (
     "hard",
     "competition",
 )
-"""Words for difficulty, the easiest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class StrategyRow:
 
     @property
     def accuracy(self) -> IntervalEstimate:
-        """The share of tasks answered correctly."""
         return estimate_share(self.outcomes.values())
 
     @property
@@ -141,7 +139,6 @@ class StrategyRow:
         return estimate_share(accepted.values())
 
     def paired_difference(self, other: StrategyRow) -> PairedDifference:
-        """Return the paired difference to another strategy on the tasks that both have."""
         mine, theirs = self.outcomes, other.outcomes
         both = [task for task in mine if task in theirs]
         return paired_difference([mine[task] for task in both], [theirs[task] for task in both])
@@ -323,7 +320,6 @@ def _cells(name: str, row: StrategyRow) -> Sequence[str]:
 
 
 def format_interval(share: IntervalEstimate) -> str:
-    """Format an interval with three digits."""
     return f"{share.low:.3f} to {share.high:.3f}"
 
 
@@ -348,8 +344,6 @@ Z_95: Final = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
 RESAMPLES: Final = 2_000
-"""Resamples of the bootstrap."""
-
 MIN_BOOTSTRAP_TASKS: Final = 20
 """The bootstrap is not used for fewer numbers."""
 
@@ -490,7 +484,6 @@ def mean(numbers: Iterable[float | None]) -> float | None:
 
 
 def quantile(numbers: Iterable[float], share: float) -> float | None:
-    """Return a quantile; None without numbers."""
     ordered = sorted(numbers)
     return _between(ordered, share) if ordered else None
 

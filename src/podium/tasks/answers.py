@@ -16,15 +16,9 @@ from importlib import resources
 from string import Template
 from typing import Final
 
-LONGEST_ANSWER: Final = 2_000
-"""Characters of a short answer."""
-
-LONGEST_LINE: Final = 100
-"""Characters of a reply that is an answer by itself."""
-
-LONGEST_REPLY_TO_JUDGE: Final = 50_000
-"""Characters of an answer that a judge reads."""
-
+MAX_ANSWER_CHARS: Final = 2_000
+MAX_ANSWER_LINE_CHARS: Final = 100
+MAX_JUDGED_CHARS: Final = 50_000
 _FENCED: Final = re.compile(
     r"^ {0,3}```\w*[ \t]*\n(.*?)(?:^ {0,3}```|\Z)", re.DOTALL | re.MULTILINE
 )
@@ -110,7 +104,7 @@ def final_answer(reply: str, *, tagged: bool) -> str | None:
     last = text.rpartition("\n")[2]
     if line := _ANSWER_LINE.fullmatch(last):
         return line[1]
-    return None if tagged and (last != text or len(text) > LONGEST_LINE) else text
+    return None if tagged and (last != text or len(text) > MAX_ANSWER_LINE_CHARS) else text
 
 
 def extract_boxed(text: str) -> str:
@@ -143,7 +137,6 @@ def normalise_text(text: str) -> str:
 
 
 def is_same_text(text: str, reference: str) -> bool:
-    """True if two texts are equal after normalisation."""
     return (
         text.strip() == reference.strip() or normalise_text(text) == normalise_text(reference) != ""
     )
@@ -258,7 +251,6 @@ def nearest(word: str, known: Sequence[str], written: str = "{!r}") -> str:
 
 
 def quote(text: str) -> str:
-    """Quote a text for an error message, shortened."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 

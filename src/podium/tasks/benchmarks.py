@@ -167,7 +167,6 @@ def _split(name: str, keys: Mapping[str, Any]) -> Split:
 
 
 BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(_read_benchmarks())
-"""Every benchmark that can be named, with what it is called on this machine and on the hub."""
 
 
 def load_records(name: str, split: str | None = None, data: Path | None = None) -> list[TaskRecord]:

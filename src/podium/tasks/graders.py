@@ -40,8 +40,8 @@ from podium.core.task import Grader
 from podium.core.worker import Worker
 from podium.tasks import mathematics
 from podium.tasks.answers import (
-    LONGEST_ANSWER,
-    LONGEST_REPLY_TO_JUDGE,
+    MAX_ANSWER_CHARS,
+    MAX_JUDGED_CHARS,
     ParsedNumber,
     chosen_letter,
     contains_words,
@@ -64,8 +64,6 @@ from podium.workers.sandbox import (
 )
 
 JUDGE: Final = "judge"
-"""The name of the grader."""
-
 _VERDICT: Final = re.compile(r"<verdict>\s*(right|wrong)\s*</verdict>", re.IGNORECASE)
 
 
@@ -91,7 +89,7 @@ class JudgeGrader:
     async def __call__(self, answer: str) -> bool:
         """Ask the judge; a reply without an answer is wrong at once."""
         given = extract_answer(answer, tagged=self.tagged)
-        if not given or len(given) > LONGEST_REPLY_TO_JUDGE:
+        if not given or len(given) > MAX_JUDGED_CHARS:
             return False
         right = "\n\n".join(filter(None, (self.answer.strip(), self.rubric.strip())))
         prompt = render_prompt(
@@ -116,10 +114,7 @@ STRICT: Final = ConfigDict(extra="forbid")
 """Unknown parameters are errors."""
 
 JSON_SCHEMA: Final = "json-schema"
-"""The name of the grader."""
-
-LONGEST_JSON: Final = 200_000
-"""Characters of JSON that is parsed."""
+MAX_JSON_CHARS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +146,7 @@ class JsonSchemaGrader:
     async def __call__(self, answer: str) -> bool:
         """Grade a reply with JSON in tags, in a code fence or alone."""
         text = extract_answer(answer, tagged=self.tagged)
-        if not text or len(text) > LONGEST_JSON:
+        if not text or len(text) > MAX_JSON_CHARS:
             return False
         try:
             given = json.loads(strip_fence(text))
@@ -171,7 +166,7 @@ class AnswerGrader:
     """Compares a short answer with the reference."""
 
     __pydantic_config__: ClassVar = STRICT
-    longest: ClassVar[float] = LONGEST_ANSWER
+    longest: ClassVar[float] = MAX_ANSWER_CHARS
 
     answer: str
     tagged: bool = False
@@ -322,7 +317,7 @@ class PatternsGrader:
 
     async def __call__(self, answer: str) -> bool:
         text = extract_answer(answer, tagged=self.tagged)
-        if not text or len(text) > LONGEST_REPLY_TO_JUDGE:
+        if not text or len(text) > MAX_JUDGED_CHARS:
             return False
         if self.words is not None and len(text.split()) > self.words:
             return False
@@ -331,8 +326,7 @@ class PatternsGrader:
         )
 
 
-LONGEST_PROGRAM: Final = 100_000
-"""Characters of a program that is run."""
+MAX_PROGRAM_CHARS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +379,6 @@ class CodeGrader:
         require_sandbox()
 
     async def __call__(self, answer: str) -> bool:
-        """Run the program in the reply until the first failure."""
         return await self.problem_with(answer) is None
 
     async def problem_with(self, answer: str) -> str | None:
@@ -394,7 +387,7 @@ class CodeGrader:
         program = None if text is None else strip_fence(text)
         if not program:
             return "there is no program"
-        if len(program) > LONGEST_PROGRAM:
+        if len(program) > MAX_PROGRAM_CHARS:
             return "the program is too long"
         if not self.check:
             return await self._problem_in_tests(program)
@@ -490,7 +483,6 @@ _ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = MappingProxyType(
 _JUDGE_TAKES: Final = frozenset({"rubric", "tagged"})
 
 GRADERS: Final = (*_FORMS, JUDGE)
-"""All graders by name."""
 
 
 def make_grader(

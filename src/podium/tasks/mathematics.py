@@ -23,12 +23,12 @@ from time import monotonic
 from typing import Final
 
 from podium.core.errors import ConfigError
-from podium.tasks.answers import LONGEST_ANSWER
+from podium.tasks.answers import MAX_ANSWER_CHARS
 
-SECONDS_A_COMPARISON: Final = 10.0
+COMPARISON_SECONDS: Final = 10.0
 """Most comparisons take milliseconds."""
 
-SECONDS_TO_START: Final = 120.0
+START_SECONDS: Final = 120.0
 """Loading sympy takes about a second on an idle machine."""
 
 MAX_CHILDREN: Final = 4
@@ -45,9 +45,9 @@ _LOOSE_SPACE: Final = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 """Space that is not between two digits."""
 
 
-async def is_equal(given: str, wanted: str, seconds: float = SECONDS_A_COMPARISON) -> bool:
+async def is_equal(given: str, wanted: str, seconds: float = COMPARISON_SECONDS) -> bool:
     """True if both are equal; False if that cannot be decided in time."""
-    given, wanted = _spelt_out(given[-LONGEST_ANSWER:]), _spelt_out(wanted)
+    given, wanted = _spelt_out(given[-MAX_ANSWER_CHARS:]), _spelt_out(wanted)
     plain_given, plain_wanted = _untypeset(given), _untypeset(wanted)
     if plain_given == plain_wanted:
         return True
@@ -80,7 +80,6 @@ def _same_base(given: str, wanted: str) -> bool | None:
 
 
 def _untypeset(text: str) -> str:
-    """Remove typesetting."""
     text = _WORDS.sub(r"\1", _BOXED.sub(r"\1", _SIZING.sub("", text)))
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%")
     return _LOOSE_SPACE.sub("", text.strip()).strip("$").rstrip(".")
@@ -102,8 +101,7 @@ class _Child:
     )
 
     def greet(self) -> None:
-        """Wait until it is ready."""
-        if self._line(SECONDS_TO_START) is None:
+        if self._line(START_SECONDS) is None:
             assert self.process.stderr is not None
             said = self.process.stderr.read().strip().splitlines() or ["it said nothing"]
             self.close()

@@ -193,9 +193,7 @@ def bigcodebench(row: DatasetRow, split: str) -> TaskRecord:
     )
 
 
-LONGEST_RLPR_ANSWER: Final = 30
-"""Characters; longer ones cannot be graded by comparing them."""
-
+MAX_RLPR_ANSWER_CHARS: Final = 30
 MATH_TRAINING: Final = ("train", "prm800k")
 LETTERS: Final = "ABCDEFGHIJ"
 WRONG_CHOICES: Final = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
@@ -273,7 +271,7 @@ def rlpr(row: DatasetRow, split: str) -> TaskRecord | None:
         raise ConfigError(
             "expected a user's message in 'prompt' and reward_model.ground_truth"
         ) from error
-    if not 0 < len(answer) <= LONGEST_RLPR_ANSWER:
+    if not 0 < len(answer) <= MAX_RLPR_ANSWER_CHARS:
         return None
     return TaskRecord(
         id=f"rlpr/{split}/{row.number}",

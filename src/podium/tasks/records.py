@@ -141,7 +141,6 @@ def _text(data: Mapping[str, Any], key: str) -> str:
 
 
 def save_suite(path: Path, records: Iterable[TaskRecord]) -> None:
-    """Write a suite as JSON lines, atomically."""
     lines = [json.dumps(record.to_json(), ensure_ascii=False) for record in records]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from podium._util.lab import ETUDES, EVERYDAY, EVERYDAY_100, lab_extra
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium.tasks.answers import LONGEST_ANSWER, extract_answer, nearest, render_prompt
+from podium.tasks.answers import MAX_ANSWER_CHARS, extract_answer, nearest, render_prompt
 from podium.tasks.benchmarks import (
     BENCHMARKS,
     load_records,
@@ -34,8 +34,6 @@ from podium.tasks.records import ENDINGS, LoadedTasks, TaskRecord, read_task_fil
 from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program
 
 GYM: Final = "reasoning-gym"
-"""The prefix of these suites' names."""
-
 _COMPOSED: Final = "composite"
 """A mixture of other generators, which cannot be made by its name alone."""
 
@@ -69,7 +67,7 @@ class GymGrader:
     async def __call__(self, answer: str) -> bool:
         """Score a reply in the sandbox; a failure or a timeout is wrong."""
         text = extract_answer(answer, tagged=True)
-        if not text or len(text) > LONGEST_ANSWER:
+        if not text or len(text) > MAX_ANSWER_CHARS:
             return False
         if text == self.answer or self.entry is None:
             return text == self.answer
@@ -86,7 +84,6 @@ class GymGrader:
 
 
 def gym_suite(generator: str, n: int, seed: int = 0) -> list[Task]:
-    """Generate tasks from a seed."""
     library = import_optional("reasoning_gym", f"the suite {GYM}:{generator}", "gym")
     _require_generator(generator)
     made = library.create_dataset(generator, seed=seed, size=n)
@@ -117,8 +114,6 @@ def _require_generator(name: str) -> None:
 
 PAPER_SOURCES: Final = ("math500", "mmlu:auxiliary_train", "rlpr", "livecodebench")
 PAPER_SIZE: Final = 240
-"""Problems of each source."""
-
 PAPER_SEED: Final = 42
 
 

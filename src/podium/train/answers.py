@@ -87,7 +87,6 @@ class AnswerRollouts(Rollouts):
         return bool(self._answers.earlier_steps) or super().fits(exercise)
 
     def prompt_tokens(self, exercise: Exercise) -> list[int]:
-        """Return what the worker reads."""
         task = exercise.task
         messages = self._asked.get(task.id)
         if messages is None:

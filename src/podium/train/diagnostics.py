@@ -144,7 +144,6 @@ class StepDiagnostics:
 
     @property
     def one_step_share(self) -> float:
-        """The share of plans with one step, of those that have any."""
         planned = sum(count for length, count in self.steps.items() if length)
         return self.steps.get(1, 0) / planned if planned else 0.0
 

@@ -71,7 +71,6 @@ def _check_graders(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[
 
 
 MAX_SKIPPED_IN_A_ROW: Final = 1000
-"""Stop after so many exercises in a row that do not fit."""
 
 
 class Exercise(NamedTuple):

@@ -65,7 +65,6 @@ class GgufBase:
     sizes: Mapping[str, tuple[int, int]]
 
     def check(self, path: Path, tensor: str, pair: LoraPair) -> None:
-        """Raise `ConfigError` if the pair does not fit the base model's tensor."""
         if tensor not in self.sizes:
             raise ConfigError(
                 f"{path} adapts {tensor}, which the base model does not have; {BASE_HINT}"
@@ -95,7 +94,6 @@ class GgufBase:
 
 
 def read_base(base: str | Path) -> GgufBase:
-    """Read the model of that name, or in that GGUF file."""
     model = weights.find(str(base))
     if not model.present:
         raise ConfigError(f"the base model is not at {model.path}; {model.remedy}")
@@ -137,13 +135,11 @@ def open_gguf(path: Path, advice: str) -> GGUFReader:
 
 
 def value_of(reader: GGUFReader, key: str) -> Any:
-    """Return the value of that key; None if it is missing."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 
 
 def missing_package(error: ImportError) -> ConfigError:
-    """Build the error of a package that is not installed."""
     return ConfigError(
         f"converting an adapter needs the package {error.name}; {install_command('train')}"
     )
@@ -222,8 +218,6 @@ def _module(tensor: str) -> str:
 
 
 HEADER_BYTES: Final = 65_536
-"""Room for the file's header."""
-
 UNSUPPORTED_OPTIONS: Final[Mapping[str, Any]] = {
     "use_dora": False,
     "bias": "none",

@@ -68,10 +68,7 @@ from podium.train.worker_set import WorkerSet, connect_workers
 T = TypeVar("T")
 
 CONDUCTOR: Final = "conductor"
-"""The directory of the trained adapter, below the output."""
-
 MEMORY_KEYS: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
-"""Keys that need less memory when they are lower."""
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:

@@ -147,7 +147,6 @@ def sampling_hours(recipe: Recipe, plans: int) -> float:
 
 
 def update_hours(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> float:
-    """Estimate the hours of updates."""
     assumed, is_shared = recipe.estimate, grpo.max_tokens is not None
     prompt = assumed.prompt_tokens / (grpo.rollouts if is_shared else 1)
     tokens = rollouts * grpo.num_iterations * (prompt + assumed.plan_tokens)
@@ -173,7 +172,6 @@ def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
 
 
 def _count_measured(recipe: Recipe) -> int:
-    """Return how many questions measure progress over the whole training."""
     every = recipe.run.eval_every
     return recipe.training.steps // every * recipe.run.eval_tasks if every else 0
 
@@ -205,8 +203,6 @@ def _cost_per_call(recipe: Recipe, worker: WorkerProfile) -> float | None:
 
 
 RECIPE_FILE: Final = "recipe.json"
-"""The recipe that a training's directory belongs to."""
-
 PACKAGES: Final = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "safetensors")
 EVOLUTION_PACKAGES: Final = ("torch", "transformers", "gguf", "safetensors", "cmaes")
 
@@ -228,7 +224,6 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s?([BbMm])(?![A-Za-z0-9])")
 
 
 def require_packages(kind: Kind | None = None) -> None:
-    """Raise `ConfigError` if packages of that kind of training are missing."""
     needed = EVOLUTION_PACKAGES if kind == "evolve" else PACKAGES
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
@@ -274,7 +269,6 @@ def _producing_recipe(path: Path) -> str:
 
 
 def check_files(recipe: Recipe) -> None:
-    """Raise `ConfigError` if files that the recipe names are missing."""
     first, *others = (*missing_files(recipe), "")
     if first:
         more = f" ({len(others) - 1} more are missing)" if len(others) > 1 else ""
@@ -399,7 +393,6 @@ def effective_values(recipe: Recipe) -> dict[str, Any]:
 
 
 def _differences(recipe: Recipe, begun: Recipe) -> str:
-    """Name the keys in which the two recipes differ."""
     theirs, ours = flat(effective_values(begun)), flat(effective_values(recipe))
     keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
     keys = [

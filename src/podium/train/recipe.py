@@ -73,8 +73,6 @@ ETUDE_KEYS: Final = {
 """The keys of `[data.etudes]`, and what teaches by each of them."""
 
 DESCRIBED_POOL_DATASETS: Final = ("plans", "decisions")
-"""The data that is taught over pools that are only described."""
-
 NOT_FOR_EVOLUTION: Final = (
     *("prompt", "reward", "recursion", "answers"),
     *("model.adapter", "model.adapters", "model.lora", "model.dtype"),
@@ -314,7 +312,6 @@ class Recipe(Table):
 
     @cached_property
     def output(self) -> Path:
-        """The directory of everything that comes out."""
         return Path(self.run.output)
 
     @cached_property
@@ -418,7 +415,6 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None = None) -> Recipe:
-    """Read the recipe in that file, with `key=value` overrides, for that kind of training."""
     recipe = read_tables(Recipe, path, overrides)
     if kind is not None and recipe.kind != kind:
         raise ConfigError(

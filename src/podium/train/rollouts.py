@@ -69,7 +69,6 @@ class SampledPlan:
 
     @property
     def round(self) -> int:
-        """The index of the round that it plans."""
         return len(self.exercise.context.rounds)
 
     @property
@@ -445,7 +444,6 @@ class Policy:
         self._autocast = partial(autocast, recipe)
 
     def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
-        """Encode the conversation, up to where the plan begins."""
         return self._loaded.encode(messages, opener)
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -499,7 +497,6 @@ class Policy:
         ]
 
     def save(self, directory: Path, weights: Mapping[str, torch.Tensor]) -> None:
-        """Write these weights of the adapter or the whole model."""
         with replace_directory(directory) as draft:
             if self._is_adapter:
                 self.model.save_pretrained(draft, state_dict=weights, **ONLY_THE_ADAPTER)

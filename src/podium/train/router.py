@@ -71,7 +71,6 @@ class RouterRecipe(Table):
 
 
 def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecipe:
-    """Read the recipe in that file, with `key=value` overrides."""
     return read_tables(RouterRecipe, path, overrides).resolve_paths(path.absolute().parent)
 
 

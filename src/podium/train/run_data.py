@@ -35,18 +35,14 @@ from podium.tasks.graders import CONTAINS, JUDGE, JudgeGrader
 MIN_GOOD_REWARD: Final = 0.75
 """The least reward of an answer that counts as right, and of a plan to learn from."""
 
-LONGEST_REFERENCE: Final = 40
+MAX_REFERENCE_CHARS: Final = 40
 """Characters of a right answer that others can be compared with."""
 
-MAX_WORDS: Final = 3
+MAX_REFERENCE_WORDS: Final = 3
 """Words of an answer that others can be compared with: more are a sentence."""
 
 FEEDBACK: Final = "feedback"
-"""The source of a person's judgement."""
-
-KIND: Final = "use"
-"""The kind of tasks that come from runs."""
-
+RUN_TASK_KIND: Final = "use"
 TRAINING_DISABLED: Final = "training disabled for the key"
 UNKNOWN_KEY: Final = "key not in this store"
 UNANSWERED: Final = "no planned answer"
@@ -91,7 +87,6 @@ async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[
 
 
 async def rules_by_key(store: RunStore) -> dict[str, Rules]:
-    """Return the rules of every key, revoked ones included."""
     return {key.id: key.rules for key in await store.keys.keys()}
 
 
@@ -216,18 +211,20 @@ def _task_of_answer(judged: JudgedRun) -> TaskRecord | None:
     answer = tagged or run.answer.strip()
     if not _is_reference(answer) or (not tagged and _is_sentence(answer)):
         return None
-    return TaskRecord(id=run.id, question=run.question, answer=answer, grader=CONTAINS, kind=KIND)
+    return TaskRecord(
+        id=run.id, question=run.question, answer=answer, grader=CONTAINS, kind=RUN_TASK_KIND
+    )
 
 
 def _is_reference(answer: str) -> bool:
     """True if the text is short enough to recognise a right answer by."""
-    return 0 < len(answer) <= LONGEST_REFERENCE and "\n" not in answer
+    return 0 < len(answer) <= MAX_REFERENCE_CHARS and "\n" not in answer
 
 
 def _is_sentence(answer: str) -> bool:
     """True if the text says more than the answer alone."""
     words = answer.split()
-    return len(words) > MAX_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
+    return len(words) > MAX_REFERENCE_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
 
 
 def _read(task: str, run: Run) -> TaskRecord:
@@ -244,7 +241,7 @@ def _read(task: str, run: Run) -> TaskRecord:
         answer=record.answer,
         grader=record.grader,
         parameters=record.parameters,
-        kind=record.kind or KIND,
+        kind=record.kind or RUN_TASK_KIND,
         difficulty=record.difficulty,
     )
 
@@ -269,8 +266,6 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
 
 
 CONCURRENT_GRADINGS: Final = 8
-"""Runs that are graded at a time: a judge takes seconds for each."""
-
 PAGE_SIZE: Final = 200
 
 GRADED_BEFORE: Final = "judged before"
@@ -373,7 +368,6 @@ async def grade_runs(
 async def _runs_to_grade(
     store: RunStore, grader: RunGrader, wanted: RunFilter, again: bool, graded: GradingResult
 ) -> AsyncIterator[tuple[Run, GradingTask]]:
-    """Yield the runs to grade, the newest first, each with its grading task."""
     rules = await rules_by_key(store)
     feedback = store.feedback
     before: str | None = None
@@ -405,7 +399,6 @@ async def _runs_to_grade(
 
 
 def _skip_reason(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) -> str | None:
-    """Say why the run is not graded; None if it is."""
     reason = why_withheld(run, rules)
     if reason is not None or judge is None:
         return reason

@@ -291,7 +291,6 @@ class RecursionTable(Table):
         return self
 
     def second_round_count(self, rollouts: int) -> int:
-        """Return how many of a question's rollouts are later rounds."""
         return round(rollouts * self.share)
 
 

@@ -133,8 +133,6 @@ class Reward:
 
 
 PAPER: Final = Reward()
-"""The rewards of the paper."""
-
 RELEASED: Final = Reward(right=1.5)
 """The rewards of the code that the paper's authors released."""
 
@@ -324,7 +322,6 @@ class Scorer:
         )
 
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
-        """Return whether the answer before this round was right, if the reward depends on it."""
         counts = self.reward.replan_penalty or self.reward.accept_penalty
         before = best_answer_step(rounds) if counts else None
         if before is None:
@@ -376,7 +373,6 @@ class NoConductor(Conductor):
     name = "scored"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Raise `PlanError`: nothing is to be planned."""
         raise PlanError("a scored run has one plan, which is written already")
 
 

@@ -104,7 +104,6 @@ def evaluate_examples(
 
 STACK_FILE: Final = "adapters.pt"
 MODEL: Final = "model"
-"""The directory of a whole trained model, below the output."""
 
 
 class MultiAdapterModel(nn.Module):
@@ -214,7 +213,6 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
-    """Train the recipe's adapters, or the whole model, and write them below the output."""
     with explain_out_of_space(recipe.output, memory_keys="sft.micro_batch or sft.max_tokens"):
         _train(recipe, resume=resume)
 
@@ -317,7 +315,6 @@ def lora_shape(recipe: Recipe) -> LoraShape:
 
 
 def _accumulation_steps(recipe: Recipe) -> int:
-    """Return the gradient accumulation steps."""
     sft = recipe.sft
     assert sft is not None
     adapters = max(1, len(sft.adapters))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from trl import GRPOTrainer
 
-LONGEST_ROW: Final = 2048
+MAX_ROW_TOKENS: Final = 2048
 """The most tokens of a row; further plans begin another one. Attention over a row costs the square
 of its length."""
 
@@ -69,7 +69,6 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         self.dropped_passes = 0
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """Compute the loss of one batch, as TRL requires."""
         only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
         loss: Tensor
         if not only_by_advantage or inputs.get("old_per_token_logps") is not None:
@@ -159,7 +158,6 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
 
 
 def select_rows(inputs: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """Return a batch with these rows alone."""
     size = len(inputs["completion_ids"])
     return {
         name: value[list(rows)]
@@ -198,7 +196,7 @@ def _within_bounds(
     taken: list[tuple[int, Sequence[int]]] = []
     length = len(prompt)
     for position, plan in plans:
-        if taken and length + len(plan) > LONGEST_ROW:
+        if taken and length + len(plan) > MAX_ROW_TOKENS:
             yield SharedRow(prompt, tuple(taken))
             taken, length = [], len(prompt)
         taken.append((position, plan))
@@ -263,7 +261,6 @@ def attention_mask(segments: Tensor) -> Tensor:
 def completion_logprobs(
     base: Any, one: ForwardPass, temperature: float, learns_entropy: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probability and the entropy of every target."""
     hidden = base.model(
         input_ids=one.tokens,
         position_ids=one.positions,

@@ -131,7 +131,6 @@ class TrainingLog:
         *,
         everyday: float | None = None,
     ) -> None:
-        """Write a measurement on held-out exercises, and the accuracy on everyday questions."""
         metrics = seen.as_metrics()
         if everyday is not None:
             metrics["everyday"] = everyday
@@ -152,7 +151,6 @@ class TrainingLog:
         self._summarise(step)
 
     def log_evaluation(self, step: int, evals: Sequence[SftEval]) -> None:
-        """Write each adapter's accuracy on held-out examples, and its mistakes."""
         accuracies = {result.adapter: round(result.accuracy, 4) for result in evals}
         line = {f"eval/{name}": accuracy for name, accuracy in accuracies.items()}
         self._write(self._metrics, {"step": step, "seconds": round(self.seconds, 1), **line})
@@ -243,12 +241,10 @@ def process_count() -> int:
 
 
 def process_index() -> int:
-    """Return the index of this process, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def wait_for_everyone() -> None:
-    """Wait until every process has come this far."""
     if process_count() > 1:
         from accelerate import PartialState
 
@@ -256,13 +252,10 @@ def wait_for_everyone() -> None:
 
 
 def is_main_process() -> bool:
-    """True if this process logs and writes for all."""
     return process_index() == 0
 
 
 CHECKPOINTS: Final = "checkpoints"
-"""The directory of checkpoints, below the output."""
-
 STATE_FILE: Final = "trainer_state.json"
 """The file that is written last."""
 

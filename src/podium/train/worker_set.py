@@ -53,7 +53,6 @@ class WorkerSet:
     scorer: Scorer
 
     async def close(self) -> None:
-        """Close what they hold open, such as loaded models, and the file of replies."""
         try:
             await close_all(self.connected)
         finally:
@@ -121,7 +120,6 @@ class FixedOptionsWorker(Worker):
         self._temperature = temperature
 
     async def reply(self, request: Request) -> Reply:
-        """Ask with the recipe's bound and temperature."""
         return await self._worker.reply(
             replace(request, max_tokens=self._max_tokens, temperature=self._temperature)
         )
@@ -210,7 +208,6 @@ CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16
 """The request of the check; vendors allow no fewer tokens."""
 
 CHECK_SECONDS: Final = 180.0
-"""The timeout of the check in seconds."""
 
 
 def recipe_pool(recipe: Recipe) -> Pool:

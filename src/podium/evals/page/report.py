@@ -57,11 +57,9 @@ MAX_RUNS_READ: Final = 40
 """Runs that are searched for workers: a run of the études has only some of them."""
 
 MAX_DEPTH: Final = 3
-"""Levels of nested runs that are shown."""
 
 
 def kind_of(strategy: str) -> Kind:
-    """Return how the strategy answers."""
     if strategy in _UPPER_BOUNDS:
         return "ceiling"
     if strategy.startswith(SINGLE) or strategy == BEST_SINGLE:
@@ -239,7 +237,6 @@ class EvalView:
 
     @property
     def errors(self) -> tuple[ErrorSummary, ...]:
-        """The errors by strategy and source, the most frequent first."""
         return summarise_errors(self.log.all_rows)
 
     @property

@@ -114,7 +114,6 @@ class CallRecorder:
 
 
 IDEAL_SUBTASKS_SHARE: Final = 0.5
-"""The share of random plans that use the ideal plan's subtasks."""
 
 
 def conductor_strategy(conductor: Conductor, *, rounds: int) -> Strategy:
@@ -194,8 +193,6 @@ async def execute_plan(name: str, workflow: Workflow, case: Case, context: EvalC
 
 
 MAX_REVISIONS: Final = 5
-"""Revisions of an answer in self-reflection."""
-
 TEMPERATURE: Final = 0.7
 """The temperature of several draws of one worker, and of Mixture-of-Agents."""
 

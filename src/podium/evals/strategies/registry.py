@@ -111,12 +111,8 @@ NEEDS_CONDUCTOR: Final = ("conductor", "recursion", "baseline-conductor")
 """Strategies that need the conductor's model."""
 
 PLANNING_STRATEGIES: Final = ("conductor", "baseline-conductor", "random", "rules")
-"""Strategies whose plan can be graded."""
-
 DEFAULT_SAMPLES: Final = 5
 MOA_LAYERS: Final = 3
-"""Layers of the larger Mixture-of-Agents."""
-
 STRATEGIES: Final = (
     "conductor",
     "recursion",
