@@ -61,7 +61,7 @@ def test_json_is_the_object_that_is_specified_and_nothing_else(podium: Podium) -
         "budget",
         "guardrails",
         "blocked_by",
-        "checks",
+        "guardrail_checks",
     }
     assert set(document["steps"][0]) == {
         "round",
@@ -151,7 +151,7 @@ def test_tiers_and_limits_reach_the_run(podium: Podium) -> None:
     ended = podium("ask", "--json", "--pool", SCRIPTED_POOL, "--max-steps", "2", COMPARE)
     assert len(ended.json["steps"]) == 2
     ended = podium("ask", "--json", "--pool", SCRIPTED_POOL, "--rounds", "2", COMPARE)
-    assert [round_["accepted"] for round_ in ended.json["rounds"]] == [False, True]
+    assert [round_["accepts_answer"] for round_ in ended.json["rounds"]] == [False, True]
 
 
 def test_a_model_can_be_named_to_plan(podium: Podium, make_pool: MakePool) -> None:

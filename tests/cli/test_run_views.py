@@ -96,9 +96,9 @@ def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> N
         attempts=(DONE,),
     )
     run = replace(
-        run_of(replace(RECORD, checks=(blocked,))),
+        run_of(replace(RECORD, guardrail_checks=(blocked,))),
         status="failed",
-        checks=(redacted,),
+        guardrail_checks=(redacted,),
         guardrails=("privacy", "grounding"),
         blocked_by="grounding",
     )
@@ -111,5 +111,5 @@ def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> N
         ["privacy", "grounding"],
         "grounding",
     )
-    assert [check["action"] for check in document["checks"]] == ["redacted", "blocked"]
-    assert document["checks"][1]["cost_usd"] == 0.5
+    assert [check["action"] for check in document["guardrail_checks"]] == ["redacted", "blocked"]
+    assert document["guardrail_checks"][1]["cost_usd"] == 0.5

@@ -83,8 +83,8 @@ def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
 
 def test_a_reservation_is_at_most_a_share_of_what_is_left() -> None:
     ledger = Ledger(Budget(usd=0.5))
-    first = ledger.reserve(DEAR, ASK, budget_parts=5)
-    second = ledger.reserve(DEAR, ASK, budget_parts=5)
+    first = ledger.reserve(DEAR, ASK, budget_divisor=5)
+    second = ledger.reserve(DEAR, ASK, budget_divisor=5)
     assert first is not None
     assert second is not None
     assert (first.max_tokens, second.max_tokens) == (100, 80)
@@ -93,7 +93,7 @@ def test_a_reservation_is_at_most_a_share_of_what_is_left() -> None:
 
 
 def test_a_share_is_never_too_small_to_be_worth_a_call() -> None:
-    reservation = Ledger(Budget(usd=0.02)).reserve(DEAR, ASK, budget_parts=5)
+    reservation = Ledger(Budget(usd=0.02)).reserve(DEAR, ASK, budget_divisor=5)
     assert reservation is not None
     assert reservation.max_tokens == 16
 

@@ -24,7 +24,7 @@ def test_what_one_worker_did_alone_is_its_own_outcome() -> None:
 
 
 def test_an_answer_that_the_conductor_accepted_is_still_one_workers() -> None:
-    run = kept_run(rounds=(round_of(step_record(0)), Round(1, None, accepted=True)))
+    run = kept_run(rounds=(round_of(step_record(0)), Round(1, None, accepts_answer=True)))
     assert worker_outcome(JudgedRun(run=run, reward=1.0, source="feedback")) is not None
 
 

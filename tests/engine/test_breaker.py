@@ -235,7 +235,7 @@ async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_
     (attempt,) = calls.attempts
     assert (attempt.usage, attempt.cost_usd) == (NO_USAGE, 0.0)
     assert "it failed too often" in (attempt.error or "")
-    assert not attempt.was_made
+    assert not attempt.was_sent
     assert len(worker.asked) == 3
     assert ledger.spent.calls == 0
     assert time.slept == []

@@ -321,7 +321,7 @@ async def test_guardrails_events_streams_and_replay_hold_under_overlap(seed: int
     run = await ask(planner, workers, events, guardrails=guardrails)
     assert run.answer == "".join(e.text for e in events if isinstance(e, StepDelta))
     assert all(step.reply.isupper() == bool(guardrails) for step in run.steps)
-    assert all(len(step.checks) == len(guardrails) for step in run.steps)
+    assert all(len(step.guardrail_checks) == len(guardrails) for step in run.steps)
     planned = next(i for i, event in enumerate(events) if isinstance(event, RoundPlanned))
     of_steps = [(i, e) for i, e in enumerate(events) if isinstance(e, StepStarted | StepDone)]
     assert all(position > planned for position, _ in of_steps)

@@ -25,7 +25,7 @@ def nested(status: RunStatus, answer: str | None = None) -> Run:
         conductor="test",
         created_at="2026-01-01T00:00:00+00:00",
         answer=answer,
-        rounds=(Round(0, None, accepted=True),),
+        rounds=(Round(0, None, accepts_answer=True),),
     )
 
 

@@ -86,7 +86,7 @@ async def test_a_second_round_sees_the_first_and_may_accept_it() -> None:
     run = await runner(planner, FakeWorker("a", lambda _: "42")).run(
         "why?", options=Options(rounds=3)
     )
-    assert [round_.accepted for round_ in run.rounds] == [False, True]
+    assert [round_.accepts_answer for round_ in run.rounds] == [False, True]
     assert planner.situations[1].rounds[0].steps[0].reply == "42"
     assert (run.status, run.answer) == ("answered", "42")
 

@@ -150,12 +150,12 @@ async def test_finished_steps_are_not_asked_again() -> None:
 async def test_a_resumed_run_keeps_its_earlier_responses() -> None:
     engine = runner(ALONE, user_of_tools("a", calling("1", text="Looking."), calling("2"), "done"))
     run = await engine.run("why?", options=replace(OPTIONS, request=ClientRequest("first")))
-    assert (run.request.fingerprint, run.exchanges) == ("first", ())
+    assert (run.request.fingerprint, run.earlier_responses) == ("first", ())
     for fingerprint in ("second", "third"):
         run = await engine.resume(
             load(dump(run)), results=results(run), request=ClientRequest(fingerprint)
         )
-    first, second = load(dump(run)).exchanges
+    first, second = load(dump(run)).earlier_responses
     assert run.request.fingerprint == "third"
     assert (first.request.fingerprint, second.request.fingerprint) == ("first", "second")
     assert (first.text, first.usage.input_tokens) == ("Looking.", 1)
@@ -318,7 +318,7 @@ async def test_messages_after_the_question_follow_the_final_prompt() -> None:
     a, b, c = user_of_tools("a", "one"), user_of_tools("b", "two"), user_of_tools("c", "both")
     earlier = (Message("user", (Text("hello"),)), Message("assistant", (Text("hi"),)))
     run = await runner(TWO_VIEWS, a, b, c).run(
-        "why?", history=earlier, trailing=CALLED, options=OPTIONS
+        "why?", history=earlier, trailing_messages=CALLED, options=OPTIONS
     )
     assert run.answer == "both"
     messages = c.requests[0].messages
@@ -332,13 +332,13 @@ async def test_messages_after_the_question_follow_the_final_prompt() -> None:
         "[called the tool look with {}]",
         "[the tool look answered: seen]",
     ]
-    assert load(dump(run)).trailing == CALLED
+    assert load(dump(run)).trailing_messages == CALLED
 
 
 async def test_the_start_of_an_answer_is_the_last_message_to_the_final_worker() -> None:
     fake = user_of_tools("a", " 42.")
     start = Message("assistant", (Text("It is"),))
-    await runner(ALONE, fake).run("why?", trailing=(start,))
+    await runner(ALONE, fake).run("why?", trailing_messages=(start,))
     assert fake.requests[0].messages == (Message("user", (Text("why?"),)), start)
 
 
@@ -346,7 +346,7 @@ async def test_messages_after_the_question_reach_a_nested_final_run() -> None:
     outer = Workflow((Step("conductor", "why?"),))
     fake = user_of_tools("a", "done")
     engine = runner(outer, fake, ConductorWorker(), nested=FixedConductor(ALONE))
-    await engine.run("why?", trailing=CALLED, options=OPTIONS)
+    await engine.run("why?", trailing_messages=CALLED, options=OPTIONS)
     assert fake.requests[0].messages[-2:] == CALLED
 
 
@@ -466,7 +466,7 @@ async def test_rounds_go_on_after_a_wait() -> None:
     run = await engine.run("why?", options=replace(OPTIONS, rounds=2))
     assert (run.status, len(run.rounds)) == ("waiting", 1)
     run = await engine.resume(run, results=results(run))
-    assert (run.answer, [round_.accepted for round_ in run.rounds]) == ("done", [False, True])
+    assert (run.answer, [round_.accepts_answer for round_ in run.rounds]) == ("done", [False, True])
 
 
 async def test_the_time_that_the_client_takes_is_not_the_runs() -> None:

@@ -138,7 +138,7 @@ async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> No
         conductor = ModelConductor(ScriptedWorker("planner", [first, *second]))
         run = await conductor_strategy(conductor, rounds=2)(case, stage_of(workers))
         sample = await grade_run(case, run)
-        assert run.rounds[-1].accepted
+        assert run.rounds[-1].accepts_answer
         assert (sample.first_right, sample.accepted) == (True, accepted)
 
 

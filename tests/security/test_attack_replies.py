@@ -228,7 +228,7 @@ async def test_whether_there_is_another_round_is_the_conductors_to_say(attack: s
                 QUESTION, options=Options(budget=BUDGET, rounds=2)
             )
             assert len(run.rounds) == rounds
-            assert run.rounds[1].accepted == ("[]" in second[:12])
+            assert run.rounds[1].accepts_answer == ("[]" in second[:12])
             planned = run.rounds[1].workflow
             assert planned is None or planned.steps == REVISED.steps
             assert run.budget == BUDGET

@@ -60,7 +60,7 @@ async def test_a_client_gets_the_latest_workers_words_and_the_run_is_on_record(
     assert [round_["role"] for round_ in run["rounds"]] == ["thinker", "worker", "verifier", None]
     planned = re.findall(r"^event: round_planned\r?\ndata: (.*)$", events, re.M)
     assert [json.loads(data)["role"] for data in planned] == ["thinker", "worker", "verifier", None]
-    assert run["rounds"][-1]["accepted"]
+    assert run["rounds"][-1]["accepts_answer"]
     assert (run["status"], run["answer"]) == ("answered", "It is 42.")
 
 

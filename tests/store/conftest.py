@@ -220,7 +220,7 @@ def _rounds(draw: st.DrawFn, index: int, nested: st.SearchStrategy[Run]) -> Roun
         draw(_ATTEMPTS),
         draw(_WORDS),
         draw(st.lists(_WORDS, max_size=2).map(tuple)),
-        accepted=draw(st.booleans()),
+        accepts_answer=draw(st.booleans()),
     )
 
 

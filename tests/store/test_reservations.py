@@ -167,7 +167,7 @@ async def test_a_refused_takeover_keeps_the_runs_earlier_usage(
     async with two_at(where) as two:
         old = replace(needing("old", 0.6), run_id="run_1", used=Amount(0.6, 1))
         await result(two.one, old)
-        new = replace(needing("new", 1.5), run_id="run_1", used=Amount(0.6, 1), takes_over=True)
+        new = replace(needing("new", 1.5), run_id="run_1", used=Amount(0.6, 1), is_takeover=True)
         refused = await result(two.other, new)
         seen = await result(two.one, needing("b", 0.6))
         row = await two.reservation("new")

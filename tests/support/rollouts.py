@@ -51,7 +51,7 @@ def plan(*workers: str, right: bool = True, workflow: Workflow | None = None) ->
 
 MALFORMED = Score(0.0, valid=False, problem="plan: no lists", question="q", text="er")
 DROPPED = replace(plan("ann"), reward=None, right=False, problem="step 0 (ann): down")
-ACCEPTED = Score(1.0, run=run_of(Round(1, None, accepted=True)), right=True)
+ACCEPTED = Score(1.0, run=run_of(Round(1, None, accepts_answer=True)), right=True)
 
 
 def rollouts(

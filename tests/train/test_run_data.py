@@ -103,9 +103,13 @@ NOTED = GuardrailCheck(guardrail="pii", stage="reply", action="noted", step=0)
 
 async def test_runs_that_failed_or_lost_words_to_a_guardrail_are_left_out(store: RunStore) -> None:
     await judge(store, kept_run(0, status="failed", answer=None), 0.0)
-    await judge(store, kept_run(1, checks=(replace(REDACTED, stage="question", step=None),)))
-    await judge(store, kept_run(2, rounds=(round_of(step_record(0, checks=(REDACTED,))),)))
-    await judge(store, kept_run(3, rounds=(round_of(step_record(0, checks=(NOTED,))),)))
+    await judge(
+        store, kept_run(1, guardrail_checks=(replace(REDACTED, stage="question", step=None),))
+    )
+    await judge(
+        store, kept_run(2, rounds=(round_of(step_record(0, guardrail_checks=(REDACTED,))),))
+    )
+    await judge(store, kept_run(3, rounds=(round_of(step_record(0, guardrail_checks=(NOTED,))),)))
     found, left_out = await found_in(store)
     assert [item.run.id for item in found] == [kept_run(3).id]
     assert left_out == {use.UNANSWERED: 1, use.REDACTED: 2}

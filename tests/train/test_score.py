@@ -236,7 +236,7 @@ async def test_accepting_earns_what_the_earlier_answer_is_worth() -> None:
         assert (result.reward, result.workflow, result.steps) == (reward, None, ())
         assert result.run is not None
         assert result.run.answer == reply
-        assert result.run.rounds[-1].accepted
+        assert result.run.rounds[-1].accepts_answer
         assert len(solver.asked) == 1
 
 

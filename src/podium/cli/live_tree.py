@@ -89,7 +89,7 @@ class RunView:
         if self.ended or not self.rounds:
             return not self.ended
         last = self.rounds[-1]
-        return not last.round.accepted and all(step.record for step in last.steps)
+        return not last.round.accepts_answer and all(step.record for step in last.steps)
 
     def step(self, index: int) -> StepView:
         return self.rounds[-1].steps[index]
@@ -132,7 +132,7 @@ class RunTracker:
                 pass
 
     def _begin(self, event: RunStarted) -> None:
-        view = RunView(event.run, self.clock(), event.parent, checks=[*event.run.checks])
+        view = RunView(event.run, self.clock(), event.parent, checks=[*event.run.guardrail_checks])
         for round_ in event.run.rounds:
             self._plan(view, round_)
         self._runs[event.run_id] = view

@@ -231,7 +231,7 @@ def describe_plan(run: Run, round_: Round) -> str:
     from podium.conductors.builtin import configured_conductor_name
 
     conductor = configured_conductor_name(run.conductor)
-    if round_.accepted:
+    if round_.accepts_answer:
         return f"{which} by {conductor}: answer accepted"
     if round_.workflow is None:
         return f"{which} by {conductor}: no plan was made"

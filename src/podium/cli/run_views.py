@@ -118,7 +118,7 @@ def run_lines(run: Run, *, prompts: bool = False, cut_off: bool = False) -> Iter
     and each worker's prompt. `cut_off` marks a running run whose process is gone."""
     yield f"question: {clean_text(run.question)}"
     yield f"started: {format_local_time(run.created_at)}, tier {run.tier}"
-    yield from _check_lines(run.checks, "")
+    yield from _check_lines(run.guardrail_checks, "")
     for round_ in run.rounds:
         yield ""
         yield from _round_lines(run, round_, prompts)
@@ -142,7 +142,7 @@ def _round_lines(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
 def _step_lines(record: StepRecord, prompts: bool) -> Iterator[str]:
     yield to_one_line(f"step {record.index} {record.worker}: {describe_step_end(record)}")
     yield from _attempt_lines(record.attempts, prompts)
-    yield from _check_lines(record.checks, INDENT)
+    yield from _check_lines(record.guardrail_checks, INDENT)
     if prompts and record.prompt:
         yield f"{INDENT}prompt:"
         yield from _indent(record.prompt, 2)

@@ -111,7 +111,7 @@ class LinePrinter:
         match event:
             case RunStarted(run):
                 self._runs[run.id] = run
-                for check in run.checks:
+                for check in run.guardrail_checks:
                     self._print(run, describe_check(check))
                 for round_ in run.rounds:  # a resumed run starts with its earlier rounds
                     self.show(RoundPlanned(run.id, round_))

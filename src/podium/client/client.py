@@ -121,7 +121,7 @@ class Runtime:
             question,
             history=overrides.get("history", ()),
             images=overrides.get("images", ()),
-            trailing=overrides.get("trailing", ()),
+            trailing_messages=overrides.get("trailing_messages", ()),
             options=options,
             emit=overrides.get("emit"),
         )
@@ -178,7 +178,7 @@ class Runtime:
                 question,
                 history=overrides.get("history", ()),
                 images=overrides.get("images", ()),
-                trailing=overrides.get("trailing", ()),
+                trailing_messages=overrides.get("trailing_messages", ()),
                 options=options,
                 emit=sink.emit,
                 stream=overrides.get("stream", False),

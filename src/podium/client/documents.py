@@ -40,7 +40,9 @@ def run_document(run: Run) -> dict[str, Any]:
         "budget": {**asdict(run.budget), "spent": asdict(run.spent)},
         "guardrails": list(run.guardrails),
         "blocked_by": run.blocked_by,
-        "checks": [check_document(check) for check in run.all_checks] if run.guardrails else [],
+        "guardrail_checks": [check_document(check) for check in run.all_guardrail_checks]
+        if run.guardrails
+        else [],
     }
 
 
@@ -97,7 +99,7 @@ def _round(round_: Round) -> dict[str, Any]:
     workflow, totals = round_.workflow, add_totals(round_.planning_attempts)
     return {
         "index": round_.index,
-        "accepted": round_.accepted,
+        "accepts_answer": round_.accepts_answer,
         "role": round_.role,
         "shape": workflow.shape.value if workflow is not None else None,
         "steps": len(workflow.steps) if workflow is not None else 0,

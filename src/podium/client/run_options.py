@@ -31,8 +31,8 @@ class RunOptions(TypedDict, total=False):
         stream: Emit the answer piece by piece.
 
     For servers:
-        trailing: The messages after the question: tool calls and their results, or the start of
-            the answer.
+        trailing_messages: The messages after the question: tool calls and their results, or the
+            start of the answer.
         run_id: The run's id, where it must be known before the run starts.
         request: The API request that the run answers, kept on the run.
         account: A shared budget that the run's calls also draw on.
@@ -40,7 +40,7 @@ class RunOptions(TypedDict, total=False):
     """
 
     history: tuple[Message, ...]
-    trailing: tuple[Message, ...]
+    trailing_messages: tuple[Message, ...]
     images: tuple[Image, ...]
     response_options: ResponseOptions
     owner: str

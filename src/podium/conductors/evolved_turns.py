@@ -210,4 +210,4 @@ def ends_accepted(rounds: Sequence[Round]) -> bool:
     A verifier in the last turn that a run may take accepts as well: no round is left in which the
     conductor could.
     """
-    return bool(rounds) and (rounds[-1].accepted or is_accepted(turns_of(rounds)))
+    return bool(rounds) and (rounds[-1].accepts_answer or is_accepted(turns_of(rounds)))

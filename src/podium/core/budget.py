@@ -114,7 +114,7 @@ def recorded_spending(run: Run) -> Spent:
 
     Its process may have died before `spent` was written, so recorded calls are counted too.
     """
-    calls = [call for call in run.calls if call.was_made]
+    calls = [call for call in run.calls if call.was_sent]
     return Spent(
         calls=max(run.spent.calls, len(calls)),
         tokens=max(run.spent.tokens, sum(call.usage.total_tokens or 0 for call in calls)),
@@ -204,9 +204,9 @@ class Ledger:
         self._waiting: list[asyncio.Future[None]] = []
 
     def reserve(
-        self, profile: WorkerProfile, request: Request, budget_parts: int = 1
+        self, profile: WorkerProfile, request: Request, budget_divisor: int = 1
     ) -> CallReservation | None:
-        """Reserve one call, with output capped at one part in `budget_parts` of what is left.
+        """Reserve one call, with output capped at one part in `budget_divisor` of what is left.
 
         None if calls in flight must be settled first: await `wait_for_change` and try again. Raises
         `BudgetExhausted`.
@@ -220,7 +220,7 @@ class Ledger:
         if budget.tokens is None and budget.usd is None and account is None:
             self._calls += 1
             return _UNCAPPED
-        reservation = self._affordable(profile, request, budget_parts)
+        reservation = self._affordable(profile, request, budget_divisor)
         if reservation is None:
             return None
         self._calls += 1
@@ -256,7 +256,7 @@ class Ledger:
         reservation: CallReservation | None,
         profile: WorkerProfile,
         request: Request,
-        budget_parts: int = 1,
+        budget_divisor: int = 1,
     ) -> CallReservation:
         """Return the reservation once it is confirmed, reserving again as long as it takes."""
         while True:
@@ -264,7 +264,7 @@ class Ledger:
                 await self.wait_for_change()
             elif await self.confirm(reservation):
                 return reservation
-            reservation = self.reserve(profile, request, budget_parts)
+            reservation = self.reserve(profile, request, budget_divisor)
 
     async def confirm(self, reservation: CallReservation) -> bool:
         """True if the account confirms the reservation; otherwise it is released."""
@@ -333,7 +333,7 @@ class Ledger:
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
     def _affordable(
-        self, profile: WorkerProfile, request: Request, budget_parts: int
+        self, profile: WorkerProfile, request: Request, budget_divisor: int
     ) -> CallReservation | None:
         """Return the largest reservation that fits; None if calls in flight may free enough."""
         budget, account = self.budget, self._account
@@ -342,10 +342,10 @@ class Ledger:
             raise _unpriced_error([profile.name])
         inputs = estimate_input_tokens(request)
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        least = min(wanted, MIN_OUTPUT_TOKENS) * request.copies
-        wanted *= request.copies
+        least = min(wanted, MIN_OUTPUT_TOKENS) * request.output_count
+        wanted *= request.output_count
         outputs, missing = _affordable_output(
-            self._left, price, inputs, wanted, least, budget_parts
+            self._left, price, inputs, wanted, least, budget_divisor
         )
         if missing:
             if self._reservations:
@@ -356,14 +356,14 @@ class Ledger:
             )
         if account is not None:
             outputs, missing = _affordable_output(
-                account.left, price, inputs, outputs, min(least, outputs), budget_parts
+                account.left, price, inputs, outputs, min(least, outputs), budget_divisor
             )
             if missing:
                 if account.has_calls_in_flight:
                     return None
                 raise account.exhausted_error(missing) or BudgetExhausted(missing, 0)
         usd = self._usd_at_most(price, inputs, outputs)
-        return CallReservation(inputs + outputs, usd, outputs // request.copies)
+        return CallReservation(inputs + outputs, usd, outputs // request.output_count)
 
     @property
     def _left(self) -> Remaining:
@@ -381,7 +381,7 @@ class Ledger:
 
 
 def _affordable_output(
-    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, budget_parts: int
+    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, budget_divisor: int
 ) -> tuple[int, str]:
     """Return how much output is affordable, and the cap that leaves too little, if any."""
     outputs = wanted
@@ -389,14 +389,14 @@ def _affordable_output(
         tokens = left.tokens - inputs
         if tokens < least:
             return 0, "tokens"
-        outputs = min(outputs, max(tokens // budget_parts, least))
+        outputs = min(outputs, max(tokens // budget_divisor, least))
     if left.usd is not None and price is not None:
         usd = left.usd - inputs * price.highest_input / 1_000_000
         if usd < least * price.highest_output / 1_000_000:
             return 0, "usd"
         if price.highest_output:
             affordable = int(usd * 1_000_000 / price.highest_output)
-            outputs = min(outputs, max(affordable // budget_parts, least))
+            outputs = min(outputs, max(affordable // budget_divisor, least))
     return outputs, ""
 
 

@@ -438,7 +438,7 @@ class Request:
     extra: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
-    def copies(self) -> int:
+    def output_count(self) -> int:
         """The number of requested answers; the output of each is paid for."""
         return 1 if self.extra is None else int(self.extra.get("n", 1))
 
@@ -450,7 +450,7 @@ class Request:
             return False
         include = extra.get("include")
         has_logprobs = isinstance(include, list) and LOGPROBS in include
-        return self.copies > 1 or bool(extra.get("logprobs")) or has_logprobs
+        return self.output_count > 1 or bool(extra.get("logprobs")) or has_logprobs
 
     @property
     def text(self) -> str:

@@ -53,7 +53,7 @@ class Attempt:
     error: str | None = None
 
     @property
-    def was_made(self) -> bool:
+    def was_sent(self) -> bool:
         """False if the worker's circuit was open and it was not called."""
         took_no_time = self.started_ms == self.finished_ms
         return not (took_no_time and self.error is not None and self.usage == NO_USAGE)
@@ -148,7 +148,7 @@ class StepRecord:
         answered_by: Differs from `worker` if a fallback took over.
         nested: The runs of a step whose worker is a conductor; the last one counts.
         turns: The tool and repair turns between prompt and reply.
-        checks: What guardrails did to the reply.
+        guardrail_checks: What guardrails did to the reply.
     """
 
     round: int
@@ -169,13 +169,13 @@ class StepRecord:
     turns: tuple[Message, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     stop_sequence: str = ""
-    checks: tuple[GuardrailCheck, ...] = ()
+    guardrail_checks: tuple[GuardrailCheck, ...] = ()
 
     @property
     def calls(self) -> Iterator[Attempt]:
         """Every call of this step, nested runs and verifiers included."""
         yield from self.attempts
-        for check in self.checks:
+        for check in self.guardrail_checks:
             yield from check.attempts
         for run in self.nested:
             yield from run.calls
@@ -231,7 +231,7 @@ class Round:
     """One plan-and-execute pass.
 
     `index` counts from 0; `steps` of the `workflow` ended or wait; `warnings` are of its parser.
-    `accepted` means that the conductor accepted the answer before; with neither that nor a
+    `accepts_answer` means that the conductor accepted the answer before; with neither that nor a
     workflow, planning was cut off. `planning_attempts` are the conductor's calls, `plan_text` what
     it wrote. Steps of a round with a `role` may read every earlier round. `routed` is a learned
     router's decision. `cancelled` are steps that began while the plan was written and that it does
@@ -244,7 +244,7 @@ class Round:
     planning_attempts: tuple[Attempt, ...] = ()
     plan_text: str = ""
     warnings: tuple[str, ...] = ()
-    accepted: bool = False
+    accepts_answer: bool = False
     role: TurnRole | None = None
     routed: RoutingRecord | None = None
     cancelled: tuple[StepRecord, ...] = ()
@@ -296,7 +296,7 @@ NO_REQUEST: Final = ClientRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class RunResponse:
     """A response of a run, and the results that the tools it called got.
 
     `usage` and `orchestration` are those of the run until then.
@@ -326,19 +326,19 @@ class Run:
         max_steps, max_rounds, budget, exclude, response_options, quality_bias: Its options.
         spent: What its budget was charged.
         depth: How deep it is nested.
-        trailing: The messages after the question: tool calls and results, or the answer's start.
+        trailing_messages: Those after the question: tool calls and results, or the answer's start.
         context_exceeded: It failed because a prompt exceeded a context window.
         request_refused: A provider rejected the API key or the request; resuming fails again.
         error_status: The HTTP status of the worker's failure that `error` reports.
         retry_after: Seconds to wait that came with it.
         exhausted_cap: The budget cap that stopped it.
         guardrails: The names of the guardrails in force.
-        checks: Guardrail checks of the question, or of an answer that no final step gave.
+        guardrail_checks: Guardrail checks of the question, or of an answer that no final step gave.
         blocked_by: The guardrail that ended it. A blocked question is not kept.
         process: The process that performs it.
         prompt_hash: A fingerprint of the prompts that shaped it.
         request: The API request that its current response answers, if it answers one.
-        exchanges: Its responses before the current one.
+        earlier_responses: Its responses before the current one.
     """
 
     id: str
@@ -356,7 +356,7 @@ class Run:
     budget: Budget = DEFAULT_BUDGET
     spent: Spent = NOTHING_SPENT
     history: tuple[Message, ...] = ()
-    trailing: tuple[Message, ...] = ()
+    trailing_messages: tuple[Message, ...] = ()
     exclude: tuple[str, ...] = ()
     depth: int = 0
     prompt_hash: str = ""
@@ -370,11 +370,11 @@ class Run:
     retry_after: float | None = None
     exhausted_cap: str = ""
     guardrails: tuple[str, ...] = ()
-    checks: tuple[GuardrailCheck, ...] = ()
+    guardrail_checks: tuple[GuardrailCheck, ...] = ()
     blocked_by: str = ""
     quality_bias: float | None = None
     request: ClientRequest = NO_REQUEST
-    exchanges: tuple[Exchange, ...] = ()
+    earlier_responses: tuple[RunResponse, ...] = ()
     version: int = RUN_VERSION
 
     def _repr_html_(self) -> str:
@@ -384,9 +384,9 @@ class Run:
     @property
     def conversation(self) -> tuple[Message, ...]:
         """The history, with the question and what follows it if anything does."""
-        if not self.trailing:
+        if not self.trailing_messages:
             return self.history
-        return (*self.history, self.question_message, *self.trailing)
+        return (*self.history, self.question_message, *self.trailing_messages)
 
     @property
     def question_message(self) -> Message:
@@ -400,10 +400,10 @@ class Run:
         return self.steps[0].worker if self.conductor == DIRECT else ""
 
     @property
-    def current_exchange(self) -> Exchange:
+    def current_response(self) -> RunResponse:
         """The current response, without results."""
         reply = self.final_reply
-        return Exchange(
+        return RunResponse(
             text=reply.text,
             tool_calls=reply.tool_calls,
             thinking=reply.thinking,
@@ -425,7 +425,7 @@ class Run:
     @property
     def calls(self) -> Iterator[Attempt]:
         """Every call of the run: planning, steps, nested runs and verifiers."""
-        for check in self.checks:
+        for check in self.guardrail_checks:
             yield from check.attempts
         for round_ in self.rounds:
             yield from round_.planning_attempts
@@ -433,13 +433,13 @@ class Run:
                 yield from step.calls
 
     @property
-    def all_checks(self) -> Iterator[GuardrailCheck]:
+    def all_guardrail_checks(self) -> Iterator[GuardrailCheck]:
         """Every guardrail check of the run, nested runs included."""
-        yield from self.checks
+        yield from self.guardrail_checks
         for step in (*self.steps, *self.cancelled_steps):
             for nested in step.nested:
-                yield from nested.all_checks
-            yield from step.checks
+                yield from nested.all_guardrail_checks
+            yield from step.guardrail_checks
 
     @property
     def usage(self) -> Usage:
@@ -537,12 +537,11 @@ def best_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
 def streamed_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
     """Return the step whose reply was streamed: an answer step, else one broken off, else the
     best."""
-    best = best_answer_step(rounds)
-    if best is not None and any(best is step for step in answer_steps(rounds)):
-        return best
+    if answers := answer_steps(rounds):
+        return answers[-1]
     steps = [step for round_ in rounds for step in round_.steps]
     sent = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
-    return sent[-1] if sent else best
+    return sent[-1] if sent else best_answer_step(rounds)
 
 
 def step_label(step: StepRecord, round_: Round) -> str:

@@ -229,10 +229,10 @@ class Calls:
     """The calls of one step or of one round's planning, recorded in `attempts`.
 
     Workers whose name or provider is in `excluded` are refused. The remaining budget is divided by
-    `budget_parts`: one part for this call, the others for steps still to come.
+    `budget_divisor`: one part for this call, the others for steps still to come.
     """
 
-    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "budget_parts")
+    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "budget_divisor")
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class Calls:
         self._started = started
         self._excluded = excluded
         self.attempts: list[Attempt] = []
-        self.budget_parts = 1
+        self.budget_divisor = 1
 
     @property
     def seconds_left(self) -> float | None:
@@ -284,10 +284,10 @@ class Calls:
             try:
                 if call_policy.breakers_by_worker:
                     self._check_breaker(worker)
-                reservation = self._ledger.reserve(worker.profile, request, self.budget_parts)
+                reservation = self._ledger.reserve(worker.profile, request, self.budget_divisor)
                 if reservation is None or self._ledger.is_shared:
                     reservation = await self._ledger.wait_for_reservation(
-                        reservation, worker.profile, request, self.budget_parts
+                        reservation, worker.profile, request, self.budget_divisor
                     )
                 if limiter.is_unlimited:
                     return await self._attempt(worker, request, reservation, on_delta)
@@ -315,7 +315,7 @@ class Calls:
         ):
             return None
         try:
-            reservation = self._ledger.reserve(worker.profile, request, self.budget_parts)
+            reservation = self._ledger.reserve(worker.profile, request, self.budget_divisor)
             if reservation is None:
                 return None
             if self._ledger.is_shared and not await self._ledger.confirm(reservation):

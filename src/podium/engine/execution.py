@@ -118,7 +118,7 @@ class Execution:
             (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
             and context.toolbox is None
             and not run.history
-            and not run.trailing
+            and not run.trailing_messages
             and not run.images
         )
         """True if a request holds the prompt alone."""

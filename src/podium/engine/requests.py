@@ -152,7 +152,7 @@ def request_for(
     images = tuple(image for image in run.images if can_see(profile, image))
     options = run.response_options
     start = ""
-    if is_final and options.is_prefilled and turns and len(turns) == len(run.trailing):
+    if is_final and options.is_prefilled and turns and len(turns) == len(run.trailing_messages):
         *turns, last = turns
         start = last.text.rstrip()  # some providers refuse trailing space
     rest = (Message("user", (*images, Text(prompt))), *_adapt_for_worker(turns, profile, tools))

@@ -63,8 +63,8 @@ from podium.engine.early import EarlyExecution
 from podium.engine.execution import Execution, RunContext, wait_for_end
 from podium.engine.guardrails.admission import Inspector, restorer
 
-PLANNING_PARTS: Final = 2
-"""A planning call may cost at most 1 / PLANNING_PARTS of the rest of the budget."""
+PLANNING_DIVISOR: Final = 2
+"""A planning call may cost at most 1 / PLANNING_DIVISOR of the rest of the budget."""
 
 
 async def plan_round(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
@@ -97,7 +97,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
         planning_attempts=tuple(calls.attempts),
         plan_text=plan.text,
         warnings=warnings,
-        accepted=workflow is None,
+        accepts_answer=workflow is None,
         role=plan.role,
         routed=plan.routed,
     )
@@ -135,13 +135,17 @@ class RunLoop:
         self._rounds = list(run.rounds)
         self._interrupted: Round | None = None
         """The round whose planning was cut off, if one was: its calls stay on record."""
-        if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
+        if (
+            self._rounds
+            and self._rounds[-1].workflow is None
+            and not self._rounds[-1].accepts_answer
+        ):
             self._interrupted = self._rounds.pop()
         self._failures: Sequence[WorkerError] = ()
         """The workers' errors in the last round; the one that counts comes first."""
         self.stopped_by: PodiumError | None = blocked
         self._objection: ReplanRequested | None = None
-        self._checks = list(run.checks)
+        self._checks = list(run.guardrail_checks)
         self._checked_answer: str | None = None
         self._execution: Execution | None = None
         self._on_change: Callable[[Run], None] | None = None
@@ -199,14 +203,14 @@ class RunLoop:
             self.stopped_by is None
             and not self._waits
             and len(self._rounds) < self._run.max_rounds
-            and not (self._rounds and self._rounds[-1].accepted)
+            and not (self._rounds and self._rounds[-1].accepts_answer)
         )
 
     async def _plan(self) -> bool:
         """Plan the next round; False if the conductor accepted the last answer instead."""
         context, run = self._context, self._run
         calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
-        calls.budget_parts = PLANNING_PARTS
+        calls.budget_divisor = PLANNING_DIVISOR
         cancelled: tuple[StepRecord, ...] = ()
         if self._interrupted is not None:
             calls.attempts.extend(self._interrupted.planning_attempts)
@@ -215,7 +219,7 @@ class RunLoop:
         planning = PlanningContext(
             question=run.question,
             pool=run.pool,
-            history=run.conversation if run.trailing else run.history,
+            history=run.conversation if run.trailing_messages else run.history,
             rounds=tuple(self._rounds),
             max_steps=run.max_steps,
             images=run.images,
@@ -258,7 +262,7 @@ class RunLoop:
                     self._rounds[-1] = self._so_far().rounds[-1]
                     self._execution = None
             raise
-        return not round_.accepted
+        return not round_.accepts_answer
 
     async def _persist(self) -> None:
         if self._context.persist is not None and self._run.depth == 0:
@@ -323,7 +327,7 @@ class RunLoop:
         self,
         question: str,
         history: tuple[Message, ...],
-        trailing: tuple[Message, ...],
+        trailing_messages: tuple[Message, ...],
         options: ResponseOptions,
         *,
         step: int,
@@ -342,13 +346,13 @@ class RunLoop:
             conductor=self._context.nested_conductor.name,
             question=question,
             history=history,
-            trailing=trailing,
+            trailing_messages=trailing_messages,
             request=NO_REQUEST,
-            exchanges=(),
+            earlier_responses=(),
             pool=pool_at_depth(above.pool, depth, above.budget),
             created_at=timestamp(),
             rounds=(),
-            checks=(),
+            guardrail_checks=(),
             depth=depth,
         )
         run = replace(run, status="running", answer=None, error=None, response_options=options)
@@ -411,7 +415,12 @@ class RunLoop:
         if status is None and self._waits:
             answer = waiting_answer(rounds)
             return replace(
-                run, status="waiting", answer=answer, checks=checks, rounds=rounds, spent=spent
+                run,
+                status="waiting",
+                answer=answer,
+                guardrail_checks=checks,
+                rounds=rounds,
+                spent=spent,
             )
         best, blocked = select_answer_step(rounds, run.response_options), self.blocked
         stopped_by, failures = self.stopped_by, self._failures
@@ -438,7 +447,7 @@ class RunLoop:
             retry_after=failure.retry_after if failure is not None else None,
             exhausted_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
             blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
-            checks=checks,
+            guardrail_checks=checks,
             rounds=rounds,
             spent=spent,
         )
@@ -457,7 +466,7 @@ class RunLoop:
         rounds = list(self._rounds)
         if self._execution is not None:
             rounds[-1] = replace(rounds[-1], steps=self._execution.steps_so_far())
-        return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))
+        return replace(self._run, rounds=tuple(rounds), guardrail_checks=tuple(self._checks))
 
 
 def is_answer_step(step: StepRecord, rounds: Sequence[Round]) -> bool:

@@ -135,8 +135,8 @@ class Options:
         )
 
 
-VERIFIER_PARTS: Final = 2
-"""A verifier's call may cost at most 1 / VERIFIER_PARTS of the rest of the budget."""
+VERIFIER_DIVISOR: Final = 2
+"""A verifier's call may cost at most 1 / VERIFIER_DIVISOR of the rest of the budget."""
 
 
 class ConductorWorker(Worker):
@@ -195,17 +195,17 @@ class Runner:
         *,
         history: tuple[Message, ...] = (),
         images: tuple[Image, ...] = (),
-        trailing: tuple[Message, ...] = (),
+        trailing_messages: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
         """Answer the question.
 
-        `trailing` are messages after it: tool calls with their results, or the answer's start.
+        `trailing_messages` come after it: tool calls with their results, or the answer's start.
         `stream` emits the final step's reply piece by piece.
         """
-        run = self._new_run(question, history, images, trailing, options)
+        run = self._new_run(question, history, images, trailing_messages, options)
         context = self._context(run, emit, options.account)
         conductor, blocked = self.conductor, None
         if self.guardrails:
@@ -244,12 +244,12 @@ class Runner:
         if self.guardrails:
             chain = context.guardrails = self._chain(context, run, self.memory.pop(run.id, {}))
             run, results, blocked = await admit_results(run, results, chain)
-        exchanges = run.exchanges
+        earlier = run.earlier_responses
         if was_waiting:
-            exchanges += (replace(run.current_exchange, results=tuple(results)),)
+            earlier += (replace(run.current_response, results=tuple(results)),)
         resumed = replace(
             run if blocked is not None else apply_results(run, results),
-            exchanges=exchanges,
+            earlier_responses=earlier,
             request=request or run.request,
             status="running",
             answer=None,
@@ -298,7 +298,7 @@ class Runner:
         *,
         history: tuple[Message, ...] = (),
         images: tuple[Image, ...] = (),
-        trailing: tuple[Message, ...] = (),
+        trailing_messages: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
     ) -> Round:
@@ -306,7 +306,7 @@ class Runner:
 
         `emit` gets the start and the round even if planning fails, because its calls were paid.
         """
-        run = self._new_run(question, history, images, trailing, options)
+        run = self._new_run(question, history, images, trailing_messages, options)
         shared = self._context(run, emit, options.account)
         calls = Calls(self.call_policy, shared.ledger, shared.started, options.exclude)
         deadline = asyncio.timeout(calls.seconds_left)
@@ -348,7 +348,7 @@ class Runner:
         question: str,
         history: tuple[Message, ...],
         images: tuple[Image, ...],
-        trailing: tuple[Message, ...],
+        trailing_messages: tuple[Message, ...],
         options: Options,
     ) -> Run:
         if not isinstance(question, str):
@@ -363,7 +363,7 @@ class Runner:
         self._check_budget(options.budget, pool)
         if options.budget.depth == 0:
             pool = pool_at_depth(pool, 0, options.budget)
-        earlier = (*history, *trailing)
+        earlier = (*history, *trailing_messages)
         asked = (*images, *asked_images(earlier)) if earlier else images
         demands = options.response_options
         if demands is not DEFAULT_RESPONSE_OPTIONS and demands == DEFAULT_RESPONSE_OPTIONS:
@@ -381,7 +381,7 @@ class Runner:
             max_rounds=options.rounds,
             budget=options.budget,
             history=history,
-            trailing=trailing,
+            trailing_messages=trailing_messages,
             request=options.request,
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=self._prompt_hash,
@@ -409,7 +409,9 @@ class Runner:
             started=self.call_policy.clock() - spent.seconds,
             emit=emit,
             toolbox=exclude_servers(toolbox, run.exclude) if toolbox is not None else None,
-            call_ids=tool_call_ids(run) if run.rounds or run.history or run.trailing else set(),
+            call_ids=tool_call_ids(run)
+            if run.rounds or run.history or run.trailing_messages
+            else set(),
             persist=self.persist,
         )
 
@@ -418,7 +420,7 @@ class Runner:
     ) -> GuardrailChain:
         def verifier_calls() -> Calls:
             calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
-            calls.budget_parts = VERIFIER_PARTS
+            calls.budget_divisor = VERIFIER_DIVISOR
             return calls
 
         return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)

@@ -94,7 +94,7 @@ class StepRunner:
         self._calls = Calls(context.call_policy, context.ledger, execution.started)
         self._is_final = index >= execution.first_answer_step
         if self._is_final and (execution.stream or not execution.sends_prompt_only):
-            self._turns = execution.run.trailing
+            self._turns = execution.run.trailing_messages
             streams = execution.stream and index == execution.last  # a later one may replace it
             self._stream = ReplyStream(execution, index, streams=streams)
         before = execution.interrupted.get(index)
@@ -103,7 +103,7 @@ class StepRunner:
 
     def _continue_from(self, before: StepRecord) -> None:
         self._calls.attempts.extend(before.attempts)
-        self._checks = before.checks
+        self._checks = before.guardrail_checks
         self._nested = reopen_last(before.nested)
         if before.turns:
             self._turns = before.turns
@@ -222,7 +222,7 @@ class StepRunner:
             return await self._conclude(nested, name)
         if not execution.sends_prompt_only:
             self._begin_with(worker.profile)
-        self._calls.budget_parts = execution.last + 1 - len(execution.records)
+        self._calls.budget_divisor = execution.last + 1 - len(execution.records)
         stream, inspector = self._stream, self._inspector
         tool_turns = 0
         while True:
@@ -420,7 +420,7 @@ class StepRunner:
         await execution.run_nested(
             self._step.subtask,
             tuple(history),
-            run.trailing if is_final else (),
+            run.trailing_messages if is_final else (),
             options if is_final else intermediate_options(options),
             step=self._index,
             resumed=resumed,

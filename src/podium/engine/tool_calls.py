@@ -174,7 +174,7 @@ def _given_results(run: Run) -> dict[str, ToolResult]:
 
 def _calls(run: Run) -> Iterator[ToolCall]:
     yield from _calls_in(run.history)
-    yield from _calls_in(run.trailing)
+    yield from _calls_in(run.trailing_messages)
     for step in run.steps:
         yield from _calls_in(step.turns)
         for nested in step.nested:

@@ -211,7 +211,7 @@ async def _is_right(case: Case, answer: str | None) -> bool:
 
 def _is_as_planned(round_: Round, run: Run) -> bool:
     """True if the round executed its plan's text; a round without text counts as planned."""
-    if round_.workflow is None and not round_.accepted:
+    if round_.workflow is None and not round_.accepts_answer:
         return False
     if round_.role is not None:
         return True

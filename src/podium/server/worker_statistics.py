@@ -143,7 +143,7 @@ def _calls(run: Run) -> Iterator[CallSummary]:
     """Yield the calls that were made, not those that an open circuit breaker refused."""
     began = _parse_timestamp(run.created_at)
     for attempt, is_planning in _attempts(run):
-        if attempt.was_made:
+        if attempt.was_sent:
             yield _call(attempt, began, is_planning=is_planning)
     for step in run.steps:
         for nested in step.nested:
@@ -153,7 +153,7 @@ def _calls(run: Run) -> Iterator[CallSummary]:
 def _attempts(run: Run) -> Iterator[tuple[Attempt, bool]]:
     """Yield every attempt, and whether it planned."""
     steps = (*run.steps, *run.cancelled_steps)
-    checks = [*run.checks, *(check for step in steps for check in step.checks)]
+    checks = [*run.guardrail_checks, *(check for step in steps for check in step.guardrail_checks)]
     yield from ((attempt, False) for check in checks for attempt in check.attempts)
     yield from ((attempt, True) for round_ in run.rounds for attempt in round_.planning_attempts)
     yield from ((attempt, False) for step in steps for attempt in step.attempts)

@@ -202,19 +202,19 @@ class Amount:
 ZERO: Final = Amount()
 
 
-def larger_of(one: Amount, other: Amount) -> Amount:
+def max_amount(one: Amount, other: Amount) -> Amount:
     """Return the larger sum of money and the larger number of tokens."""
     return Amount(max(one.usd, other.usd), max(one.tokens, other.tokens))
 
 
-def at_most(amount: Amount, cap: Allowance) -> Amount:
+def cap_amount(amount: Amount, cap: Allowance) -> Amount:
     return Amount(
         amount.usd if cap.usd is None else min(amount.usd, cap.usd),
         amount.tokens if cap.tokens is None else min(amount.tokens, cap.tokens),
     )
 
 
-def remainder(caps: Iterable[tuple[Allowance, Amount]], taken: Amount) -> Allowance:
+def remaining_allowance(caps: Iterable[tuple[Allowance, Amount]], taken: Amount) -> Allowance:
     """Return what is left of all caps, each with what was charged, besides what is taken."""
     caps = tuple(caps)
     usd = [cap.usd - charged.usd - taken.usd for cap, charged in caps if cap.usd is not None]
@@ -246,7 +246,7 @@ class ReservationRow:
     `used` is what its calls have used, `needed` includes what its `calls` in flight may use, and
     `granted` is the last `needed` that the store accepted. New requests must leave `expected` to
     it, new calls `reserved`: its estimate, or what it has used or needs if that is more. `run_id`
-    is the stored run that is charged in the end. A reservation that `takes_over` replaces those of
+    is the stored run that is charged in the end. A reservation that `is_takeover` replaces those of
     the run's former processes.
     """
 
@@ -254,7 +254,7 @@ class ReservationRow:
     key_id: str
     model: str
     run_id: str = ""
-    takes_over: bool = False
+    is_takeover: bool = False
     used: Amount = ZERO
     expected: Amount = ZERO
     reserved: Amount = ZERO

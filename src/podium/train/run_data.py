@@ -98,7 +98,7 @@ def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
         return TRAINING_DISABLED
     if run.status != "answered" or run.answer is None:
         return UNANSWERED
-    if any(check.action in ("redacted", "blocked") for check in run.all_checks):
+    if any(check.action in ("redacted", "blocked") for check in run.all_guardrail_checks):
         return REDACTED
     return None
 

@@ -316,7 +316,7 @@ class Scorer:
         rounds: tuple[Round, ...],
     ) -> Run:
         runner = self._second_round if rounds else self._first
-        planned = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
+        planned = Round(len(rounds), workflow, plan_text=text, accepts_answer=workflow is None)
         return await runner.execute(
             task.question, (*rounds, planned), pool=pool, max_steps=self.max_steps
         )

@@ -99,7 +99,7 @@ def seen(where: str, log: list[GuardrailInput]) -> Guardrail:
 
 
 def deeds(run: Run) -> list[tuple[str, str, str]]:
-    return [(check.guardrail, check.stage, check.action) for check in run.all_checks]
+    return [(check.guardrail, check.stage, check.action) for check in run.all_guardrail_checks]
 
 
 async def test_each_place_is_looked_at_once_and_in_order() -> None:
@@ -120,7 +120,7 @@ async def test_each_place_is_looked_at_once_and_in_order() -> None:
     ]
     assert [source.reply for source in log[-1].sources] == ["facts"]
     assert all(c.question == "why?" and c.run_id == run.id for c in log)
-    assert (run.status, run.guardrails, run.checks) == ("answered", ("watcher",), ())
+    assert (run.status, run.guardrails, run.guardrail_checks) == ("answered", ("watcher",), ())
 
 
 async def test_a_blocked_question_reaches_no_worker_and_is_not_kept() -> None:
@@ -247,7 +247,7 @@ async def test_a_reply_is_redacted_before_other_steps_and_the_record_get_it() ->
     assert "[e-mail 1]" in reader.asked[0]
     assert MAIL not in json.dumps(dump(run))
     assert MAIL not in reader.asked[0]
-    assert [check.action for check in run.steps[0].checks] == ["redacted"]
+    assert [check.action for check in run.steps[0].guardrail_checks] == ["redacted"]
 
 
 async def test_a_final_reply_is_sent_only_after_its_check() -> None:
@@ -330,7 +330,7 @@ async def test_a_hook_that_fails_lets_pass_where_that_is_wanted_and_the_run_says
         "why?"
     )
     assert (run.status, run.answer) == ("answered", "42")
-    assert [check.reason for check in run.all_checks] == [
+    assert [check.reason for check in run.all_guardrail_checks] == [
         "it could not decide: it raised ValueError"
     ]
 
@@ -435,7 +435,7 @@ async def test_a_verifier_is_asked_on_the_runs_budget_and_its_call_is_on_the_run
     assert [call.worker for call in run.calls] == ["a", "judge"]
     assert run.spent.calls == 2
     assert run.usage.total_tokens == 4
-    assert [(c.action, c.reason) for c in run.all_checks] == [("noted", "judge: yes")]
+    assert [(c.action, c.reason) for c in run.all_guardrail_checks] == [("noted", "judge: yes")]
     capped = await runner(Planner(ONE), FakeWorker("a"), judge, guardrails=[guard]).run(
         "?", options=Options(budget=Budget(calls=1))
     )
@@ -480,14 +480,14 @@ async def test_the_grounding_check_does_what_the_verifier_says(
         judge,
         guardrails=[guard],
     ).run("when?")
-    assert (run.status, [check.action for check in run.all_checks]) == (status, [action])
+    assert (run.status, [check.action for check in run.all_guardrail_checks]) == (status, [action])
     asked = judge.asked[0]
     assert "when?" in asked
     assert "1901" in asked
     assert "In 1900" in asked
     assert "<reply>" not in asked  # the tags have a mark that the reply could not know
     if action in ("blocked", "noted") and said.lower().startswith("not"):
-        assert "the year is made up" in run.steps[-1].checks[0].reason
+        assert "the year is made up" in run.steps[-1].guardrail_checks[0].reason
 
 
 async def test_a_verifier_that_says_neither_is_named_with_what_was_expected_of_it() -> None:
@@ -516,7 +516,7 @@ async def test_an_answer_that_no_final_step_gave_is_checked_too() -> None:
     redact = Guardrail("privacy", Redaction(), stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[redact]).run("who?")
     assert (run.status, run.answer) == ("partial", "ask [e-mail 1]")
-    assert [(c.stage, c.step) for c in run.checks] == [("answer", None)]
+    assert [(c.stage, c.step) for c in run.guardrail_checks] == [("answer", None)]
     block = Guardrail("privacy", Redaction(found="block"), stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[block]).run("who?")
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "privacy")
@@ -582,7 +582,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
         run, results=[ToolResult(run.waiting_for[0].id, "bob@example.com says hello")]
     )
     assert (again.status, again.answer) == ("answered", "done")
-    assert [check.stage for check in again.all_checks] == ["question", "reply", "reply"]
+    assert [check.stage for check in again.all_guardrail_checks] == ["question", "reply", "reply"]
     assert "[e-mail 2] says hello" in repr(fake.requests[-1])
     assert "bob@" not in json.dumps(dump(again))
     assert MAIL not in json.dumps(dump(again))
@@ -647,7 +647,7 @@ async def test_checks_stand_on_the_step_as_soon_as_it_is_done() -> None:
     await runner(Planner(ONE), FakeWorker("a", lambda _: MAIL), guardrails=[guard]).run(
         "?", emit=emit
     )
-    assert [check.action for check in done[0].step.checks] == ["redacted"]
+    assert [check.action for check in done[0].step.guardrail_checks] == ["redacted"]
 
 
 def test_a_bare_function_is_a_guardrail_everywhere_and_bad_ones_are_refused() -> None:

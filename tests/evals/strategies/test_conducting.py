@@ -78,6 +78,6 @@ async def test_a_conductor_plans_as_often_as_it_has_rounds() -> None:
     first = await conductor_strategy(first_time, rounds=1)(case, stage_of(oracle_workers()))
     second = await conductor_strategy(twice, rounds=2)(case, stage_of(oracle_workers()))
     assert (first_time.planner.calls, twice.planner.calls) == (1, 2)
-    assert [round_.accepted for round_ in first.rounds] == [False]
-    assert [round_.accepted for round_ in second.rounds] == [False, True]
+    assert [round_.accepts_answer for round_ in first.rounds] == [False]
+    assert [round_.accepts_answer for round_ in second.rounds] == [False, True]
     assert first.pool == second.pool == case.pool

@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 FIXTURE = Path(__file__).parent / "data" / "real-fixture.json"
 """Made-up samples of two made-up suites: no measurement."""
 
-RUN = run_of(Round(0, None, accepted=True))
+RUN = run_of(Round(0, None, accepts_answer=True))
 SUITES = {"sums": 40, "words": 30}
 
 Right = Callable[[str, int], bool]
@@ -131,7 +131,9 @@ def test_evaluations_become_a_table_a_picture_and_samples(tmp_path: Path) -> Non
             for name in OUTCOMES:
                 for number in range(count):
                     log.write_sample(
-                        name, sample(suite, name, number), run_of(Round(0, None, accepted=True))
+                        name,
+                        sample(suite, name, number),
+                        run_of(Round(0, None, accepts_answer=True)),
                     )
     directories = [tmp_path / suite for suite in SUITES]
     assert set(read_rows(directories)) == set(OUTCOMES)

@@ -49,7 +49,7 @@ def turns(run: Run) -> list[tuple[str, str]]:
 async def test_the_coordinator_picks_worker_and_role_and_the_verifier_ends_the_run() -> None:
     run = await led(("bob", "thinker"), ("ann", "worker"), ("bob", "verifier"))
     assert turns(run) == [("bob", "thinker"), ("ann", "worker"), ("bob", "verifier")]
-    assert run.rounds[-1].accepted
+    assert run.rounds[-1].accepts_answer
     assert (run.status, run.answer) == ("answered", "42")
     assert run.conductor == f"evolved({coordinator().fingerprint})"
     assert run.rounds[0].plan_text.startswith("bob as thinker\nann 12%, bob 88%\n")
@@ -64,7 +64,7 @@ async def test_a_verifier_that_revises_has_the_work_repeated() -> None:
         bob=ScriptedWorker("bob", ["REVISE\nIt is one more.", "ACCEPT"]),
         rounds=3,
     )
-    assert (run.answer, len(run.rounds), run.rounds[-1].accepted) == ("42", 3, False)
+    assert (run.answer, len(run.rounds), run.rounds[-1].accepts_answer) == ("42", 3, False)
 
 
 async def test_the_answer_is_the_latest_workers_output_whatever_the_last_turn() -> None:
@@ -211,7 +211,7 @@ async def test_a_run_that_was_cut_off_continues_with_its_turn() -> None:
     ann = ScriptedWorker("ann", "not again")
     run = await Runner(conductor, [ann, ScriptedWorker("bob", "ACCEPT")]).resume(load(dump(cut)))
     assert (ann.calls, run.answer, run.rounds[1].role) == (0, "42", "verifier")
-    assert run.rounds[-1].accepted
+    assert run.rounds[-1].accepts_answer
 
 
 async def test_a_worker_that_does_not_see_the_question_gets_it_in_its_subtask() -> None:

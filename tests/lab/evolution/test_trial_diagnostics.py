@@ -27,7 +27,7 @@ def trial(
         turn(where, worker, role, tokens, reply) for where, (worker, role) in enumerate(turns)
     ]
     if accepted:
-        rounds.append(Round(len(rounds), None, accepted=True))
+        rounds.append(Round(len(rounds), None, accepts_answer=True))
     run = Run(
         id="run_1", question="q", status="answered", pool=POOL, conductor="evolved",
         created_at="", rounds=tuple(rounds), answer="4",

@@ -19,7 +19,7 @@ from podium.core.request import (
     system,
     user,
 )
-from podium.core.run import Exchange, Round, Run, StepRecord
+from podium.core.run import Round, Run, RunResponse, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.conversation import (
     IMAGE_QUESTION,
@@ -76,7 +76,7 @@ def waiting(text: str = "", call: ToolCall = CALL) -> Run:
 def test_the_last_message_of_the_user_is_the_question() -> None:
     before = (system("Be brief."), user("Hello"), assistant("Hi"))
     found = split_conversation((*before, Message("user", (PICTURE, Text("What is this?")))))
-    assert (found.history, found.trailing) == (before, ())
+    assert (found.history, found.trailing_messages) == (before, ())
     assert (found.question, found.images) == ("What is this?", (PICTURE,))
 
 
@@ -100,17 +100,17 @@ def test_a_conversation_without_a_question_is_refused(messages: tuple[Message, .
 def test_tool_results_and_the_start_of_an_answer_follow_the_question() -> None:
     found = split_conversation((user("Look!"), CALLED, results(RESULT)))
     assert (found.question, found.history) == ("Look!", ())
-    assert found.trailing == (
+    assert found.trailing_messages == (
         Message("assistant", (CALL,)),
         results(ToolResult("toolu_1", "red")),
     )
     started = split_conversation((user("Look!"), assistant("It is")))
-    assert started.trailing == (assistant("It is"),)
+    assert started.trailing_messages == (assistant("It is"),)
 
 
 def test_text_beside_tool_results_is_the_question_where_there_is_no_other() -> None:
     found = split_conversation((CALLED, results(RESULT, Text("And now?"))))
-    assert (found.question, found.trailing) == ("And now?", ())
+    assert (found.question, found.trailing_messages) == ("And now?", ())
     assert found.history[-1] == results(ToolResult("toolu_1", "red"))
 
 
@@ -250,8 +250,8 @@ def test_only_instructions_and_options_are_settings() -> None:
 
 def test_every_response_of_a_run_has_its_own_id() -> None:
     run = waiting()
-    exchange = Exchange(text="", tool_calls=(CALL,), results=())
-    ids = [response_id(replace(run, exchanges=(exchange,) * count)) for count in range(3)]
+    exchange = RunResponse(text="", tool_calls=(CALL,), results=())
+    ids = [response_id(replace(run, earlier_responses=(exchange,) * count)) for count in range(3)]
     assert ids == [RUN, f"{RUN}_1", f"{RUN}_2"]
     assert [parse_response_id(id_) for id_ in ids] == [(RUN, 0), (RUN, 1), (RUN, 2)]
 

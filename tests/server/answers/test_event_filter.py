@@ -184,7 +184,7 @@ def test_what_is_done_is_reported_in_a_line_each() -> None:
         StepDone("run_1", replace(step, status="failed", answered_by="")),
         RunStarted(NESTED, ("run_1", 1)),
         RoundPlanned("run_2", Round(0, ONE)),
-        RoundPlanned("run_1", Round(1, None, accepted=True)),
+        RoundPlanned("run_1", Round(1, None, accepts_answer=True)),
         RunDone(RUN),
     )
     plan, *others = [line for _, line in said.of("progress")]

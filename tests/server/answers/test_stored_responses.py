@@ -6,7 +6,7 @@ import pytest
 
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, system
-from podium.core.run import Attempt, ClientRequest, Exchange, Round, Run, StepRecord
+from podium.core.run import Attempt, ClientRequest, Round, Run, RunResponse, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import StoredResponse
 
@@ -14,7 +14,7 @@ CALL = ToolCall("c1", "look", "{}")
 PICTURE = Image(media_type="image/png", data="aaaa")
 ATTEMPT = Attempt("solo", Usage(7, 8, 0, 0, 0), 0.0, 0.0, 0.0)
 STEP = StepRecord(0, 0, "solo", "Look", (), "done", "so", None, 0.0, 1.0, attempts=(ATTEMPT,))
-CALLED = Exchange(
+CALLED = RunResponse(
     text="So.",
     tool_calls=(CALL,),
     results=(ToolResult("c1", "red"),),
@@ -33,7 +33,7 @@ RUN = Run(
     tier="ultra",
     history=(system("Be brief."),),
     images=(PICTURE,),
-    exchanges=(CALLED,),
+    earlier_responses=(CALLED,),
 )
 
 

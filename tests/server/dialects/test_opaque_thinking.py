@@ -34,7 +34,7 @@ def test_what_was_sealed_elsewhere_holds_nothing(words: str) -> None:
 def test_a_seal_that_was_changed_is_refused(inside: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         decode_thinking(
-            "podium.seal." + base64.b64encode(inside).decode(), "input.0.encrypted_content"
+            "podium.opaque." + base64.b64encode(inside).decode(), "input.0.encrypted_content"
         )
     assert caught.value.field == "input.0.encrypted_content"
 
@@ -42,5 +42,5 @@ def test_a_seal_that_was_changed_is_refused(inside: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_anything_in_a_seal_is_read_or_refused(inside: bytes) -> None:
     with suppress(ApiError):
-        found = decode_thinking("podium.seal." + base64.b64encode(inside).decode(), "data")
+        found = decode_thinking("podium.opaque." + base64.b64encode(inside).decode(), "data")
         assert all(isinstance(part, Thinking) and part.model for part in found)

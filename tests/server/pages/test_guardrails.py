@@ -27,12 +27,12 @@ async def test_a_runs_page_says_what_guardrails_did_in_plain_text(page: Page, si
         worker="solver",
         attempts=(Attempt("judge", Usage(40, 2, 0, 0, 0), 0.25, 0, 1),),
     )
-    steps = (replace(round_.steps[0], checks=(judged,)),)
+    steps = (replace(round_.steps[0], guardrail_checks=(judged,)),)
     redacted = GuardrailCheck(
         guardrail="privacy", stage="question", action="redacted", reason="2 × e-mail"
     )
     rounds = (replace(round_, steps=steps),)
-    run = kept_run(rounds=rounds, checks=(redacted,), guardrails=("privacy", "grounding"))
+    run = kept_run(rounds=rounds, guardrail_checks=(redacted,), guardrails=("privacy", "grounding"))
     await site.keep(run)
     await page.goto(site.url(f"/runs/{run.id}"))
     lines = page.locator(".guardrails li")

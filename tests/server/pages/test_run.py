@@ -188,7 +188,7 @@ async def test_waits_retries_and_fallbacks_are_shown(page: Page, site: Site) -> 
 async def test_rounds_stand_side_by_side_and_each_can_be_looked_at(page: Page, site: Site) -> None:
     first = round_of(step_record(0), step_record(1, access=(0,)))
     second = round_of(step_record(0, round_=1, access="all"), index=1)
-    accepted = Round(2, None, accepted=True)
+    accepted = Round(2, None, accepts_answer=True)
     turn = replace(first, role="worker")
     await site.keep(kept_run(rounds=(turn, second, accepted), max_rounds=3))
     await page.goto(run_url(site, kept_run()))

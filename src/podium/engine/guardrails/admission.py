@@ -98,16 +98,27 @@ async def admit_question(
     try:
         question, history = await chain.question(run.id, run.question, run.history, checks.append)
         item = GuardrailInput(stage="question", text="", run_id=run.id, question=question)
-        trailing = await chain.messages(item, run.trailing, checks.append)
+        trailing = await chain.messages(item, run.trailing_messages, checks.append)
         if workflow is not None:
             workflow = await chain.workflow(item, workflow, checks.append)
     except GuardrailBlocked as error:
         withheld = f"[withheld: blocked by {error.guardrail}]"
         kept = replace(
-            run, question=withheld, history=(), trailing=(), images=(), checks=tuple(checks)
+            run,
+            question=withheld,
+            history=(),
+            trailing_messages=(),
+            images=(),
+            guardrail_checks=tuple(checks),
         )
         return kept, None, error
-    run = replace(run, question=question, history=history, trailing=trailing, checks=tuple(checks))
+    run = replace(
+        run,
+        question=question,
+        history=history,
+        trailing_messages=trailing,
+        guardrail_checks=tuple(checks),
+    )
     return run, workflow, None
 
 
@@ -117,7 +128,7 @@ async def admit_results(
     """Check the client's tool results as the question was; the checks are kept on the run."""
     chain.recall(list(_texts(run)))
     run = _map_waiting_calls(run, chain.redact)
-    checks = list(run.checks)
+    checks = list(run.guardrail_checks)
     admitted: list[ToolResult] = []
     blocked = None
     try:
@@ -128,7 +139,7 @@ async def admit_results(
             admitted.append(replace(result, text=await chain.check(item, checks.append)))
     except GuardrailBlocked as error:
         blocked = error
-    return replace(run, checks=tuple(checks)), admitted, blocked
+    return replace(run, guardrail_checks=tuple(checks)), admitted, blocked
 
 
 def restorer(chain: GuardrailChain, options: ResponseOptions) -> Callable[[str], str] | None:
@@ -182,7 +193,7 @@ def _map_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
 
 def _texts(run: Run) -> Iterator[str]:
     yield run.question
-    for message in (*run.history, *run.trailing):
+    for message in (*run.history, *run.trailing_messages):
         yield message.text
     for step in run.steps:
         yield step.prompt

@@ -50,7 +50,7 @@ from podium.server.access.usage import (
 )
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import Key, KeyUsage, Scope, at_most, charge_of, charged_amount
+from podium.store.keys import Key, KeyUsage, Scope, cap_amount, charge_of, charged_amount
 
 if TYPE_CHECKING:
     from podium.store.sql.quotas import ReservationStore
@@ -216,7 +216,9 @@ class KeyAuthenticator(AccessPolicy):
         shared = budget.shared if budget.is_capped else None
         if shared is None and (spent := budget.exhausted_cap()):
             raise out_of_budget(principal.name, spent)
-        estimate = at_most(self._estimator.estimate(model, tokens), account.key.rules.per_request)
+        estimate = cap_amount(
+            self._estimator.estimate(model, tokens), account.key.rules.per_request
+        )
         await self._take_rate(account, estimate.tokens)
         if shared is None:
             reservation = budget.reserve(estimate)

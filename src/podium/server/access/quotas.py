@@ -37,9 +37,9 @@ from podium.store.keys import (
     Period,
     ReservationRow,
     Rules,
-    at_most,
-    larger_of,
-    remainder,
+    cap_amount,
+    max_amount,
+    remaining_allowance,
 )
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class KeyBudget:
 
     def _left_beside(self, taken: Amount, own: Amount) -> Allowance:
         caps = [(cap, self._charged[period]) for period, cap in self._caps]
-        return remainder(caps, taken - own)
+        return remaining_allowance(caps, taken - own)
 
     def reserve(self, estimate: Amount) -> Reservation:
         """Reserve the estimate for a request, or what is left if that is less."""
@@ -204,12 +204,12 @@ class KeyBudget:
 
     def admit(self, reservation: Reservation, granted: Amount) -> Reservation:
         """Count a reservation of what was granted, or of what is left if that is less."""
-        reservation.estimate = at_most(granted, self.left()) if self._caps else granted
+        reservation.estimate = cap_amount(granted, self.left()) if self._caps else granted
         return self._add(reservation)
 
     def reserve_used(self, used: Amount) -> Reservation:
         """Reserve what a resumed run has used and was not charged for yet."""
-        return self._add(Reservation(self, ZERO, larger_of(used, ZERO), takes_over=True))
+        return self._add(Reservation(self, ZERO, max_amount(used, ZERO), is_takeover=True))
 
     def _add(self, reservation: Reservation) -> Reservation:
         reservation.is_open = True
@@ -263,7 +263,7 @@ class Reservation(RequestQuota):
     """
 
     def __init__(
-        self, budget: KeyBudget, estimate: Amount, used: Amount = ZERO, *, takes_over: bool = False
+        self, budget: KeyBudget, estimate: Amount, used: Amount = ZERO, *, is_takeover: bool = False
     ) -> None:
         self._budget = budget
         self.estimate = estimate
@@ -276,7 +276,7 @@ class Reservation(RequestQuota):
         self.id = ""
         self.model = ""
         self.run_id = ""
-        self.takes_over = takes_over
+        self.is_takeover = is_takeover
         self.granted = ZERO
 
     @property
@@ -308,12 +308,12 @@ class Reservation(RequestQuota):
     @property
     def expected(self) -> Amount:
         """Return the amount that new requests must leave to it."""
-        return larger_of(self.estimate, self._used)
+        return max_amount(self.estimate, self._used)
 
     @property
     def reserved(self) -> Amount:
         """Return the amount that new calls must leave to it."""
-        return larger_of(self.estimate, self.needed)
+        return max_amount(self.estimate, self.needed)
 
     @property
     def left(self) -> Remaining:
@@ -360,7 +360,7 @@ class Reservation(RequestQuota):
             key_id=key_id,
             model=self.model,
             run_id=self.run_id,
-            takes_over=self.takes_over,
+            is_takeover=self.is_takeover,
             used=self._used,
             expected=self.expected,
             reserved=self.reserved,

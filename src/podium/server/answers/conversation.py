@@ -38,13 +38,13 @@ _RESPONSE: Final = re.compile(r"(run_[0-9a-f]{16})(?:_([1-9][0-9]{0,8}))?")
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The question, the history before it, and the `trailing` messages after it: tool calls with
+    """The question, the history before it, and the `trailing_messages` after it: tool calls with
     their results, or the start of the answer."""
 
     history: tuple[Message, ...]
     question: str
     images: tuple[Image, ...] = ()
-    trailing: tuple[Message, ...] = ()
+    trailing_messages: tuple[Message, ...] = ()
 
 
 def split_conversation(messages: Sequence[Message]) -> Conversation:
@@ -216,7 +216,7 @@ def count_instructions(messages: Sequence[Message]) -> int:
 
 def response_id(run: Run) -> str:
     """Return the id of the run's current response: the run's own, and a number if it resumed."""
-    return f"{run.id}_{len(run.exchanges)}" if run.exchanges else run.id
+    return f"{run.id}_{len(run.earlier_responses)}" if run.earlier_responses else run.id
 
 
 def parse_response_id(id_: str) -> tuple[str, int]:

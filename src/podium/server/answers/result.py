@@ -30,10 +30,10 @@ from podium.core.run import (
     DIRECT,
     Attempt,
     ClientRequest,
-    Exchange,
     GuardrailCheck,
     Round,
     Run,
+    RunResponse,
     StepRecord,
     timestamp,
 )
@@ -260,19 +260,21 @@ class StoredResponse(NamedTuple):
     @property
     def is_last(self) -> bool:
         """True if the run has not gone on since."""
-        return self.number == len(self.run.exchanges)
+        return self.number == len(self.run.earlier_responses)
 
     @property
-    def exchange(self) -> Exchange:
-        return self.run.current_exchange if self.is_last else self.run.exchanges[self.number]
+    def response(self) -> RunResponse:
+        return (
+            self.run.current_response if self.is_last else self.run.earlier_responses[self.number]
+        )
 
     @property
     def input(self) -> tuple[Message, ...]:
         """The whole conversation that it answers, instructions included."""
         run = self.run
         question = run.question_message
-        messages = [*run.history, *((question,) if question.parts else ()), *run.trailing]
-        for exchange in run.exchanges[: self.number]:
+        messages = [*run.history, *((question,) if question.parts else ()), *run.trailing_messages]
+        for exchange in run.earlier_responses[: self.number]:
             messages += (
                 output_message(exchange.thinking, exchange.text, exchange.tool_calls),
                 Message("tool", exchange.results),
@@ -281,12 +283,12 @@ class StoredResponse(NamedTuple):
 
     @property
     def output(self) -> Message:
-        exchange = self.exchange
+        exchange = self.response
         return output_message(exchange.thinking, exchange.text, exchange.tool_calls)
 
     def reconstruct(self) -> tuple[ApiRequest, ApiResponse]:
         """Rebuild the request, without its messages, and the response."""
-        run, exchange = self.run, self.exchange
+        run, exchange = self.run, self.response
         body = exchange.request.echoed
         model = body.get("model") or MODEL_NAMES[run.tier]
         reasoning = body.get("reasoning") or {}
@@ -297,7 +299,7 @@ class StoredResponse(NamedTuple):
             shows_reasoning=bool(reasoning.get("summary") or reasoning.get("generate_summary")),
             body=body,
         )
-        before = run.exchanges[self.number - 1] if self.number else Exchange(text="")
+        before = run.earlier_responses[self.number - 1] if self.number else RunResponse(text="")
         whole = build_response(run, model)
         response = replace(
             whole,
@@ -332,7 +334,7 @@ class StoredResponses:
             if error.reason != "not_found":
                 raise
             return None
-        return StoredResponse(run, number) if number <= len(run.exchanges) else None
+        return StoredResponse(run, number) if number <= len(run.earlier_responses) else None
 
     async def read_messages(self, request: ApiRequest, principal: Principal) -> tuple[Message, ...]:
         """Return the whole conversation, with the stored part before what was sent."""
@@ -349,7 +351,7 @@ class StoredResponses:
             )
         if found.is_last and found.run.status in ("running", "interrupted"):
             raise ApiError("conflict", f"{PREVIOUS}: that response is not complete", field=PREVIOUS)
-        earlier = found.input[count_instructions(found.exchange.request.echoed) :]
+        earlier = found.input[count_instructions(found.response.request.echoed) :]
         if found.output.parts:
             earlier = (*earlier, found.output)
         count = count_instructions(request.body)
@@ -418,7 +420,7 @@ class StoredResponses:
             spent=spent,
             history=messages[:at],
             images=tuple(part for part in question.parts if isinstance(part, Image)),
-            trailing=messages[at + 1 :],
+            trailing_messages=messages[at + 1 :],
             response_options=request.response_options,
             owner=principal.key_id,
             request=ClientRequest(echoed=self.fields_to_keep(request)),

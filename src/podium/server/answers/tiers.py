@@ -321,8 +321,8 @@ class TierHandler:
             pool=pool,
             budget=principal.quota.narrow(run.budget.narrow(params.budget)),
             exclude=tuple(sorted(exclude)),
-            checks=(),
-            exchanges=(),
+            guardrail_checks=(),
+            earlier_responses=(),
         )
         await self._repository.store.finish(copy)
         return copy
@@ -363,7 +363,7 @@ class TierHandler:
         return RunOptions(
             history=conversation.history,
             images=conversation.images,
-            trailing=conversation.trailing,
+            trailing_messages=conversation.trailing_messages,
             response_options=request.response_options,
             owner=principal.key_id,
             tier=tier,
@@ -401,7 +401,14 @@ def done_before(run: Run, rerun: Rerun) -> tuple[Round, ...]:
         replace(
             round_,
             steps=tuple(
-                replace(step, attempts=(), nested=(), checks=(), started_ms=0.0, finished_ms=0.0)
+                replace(
+                    step,
+                    attempts=(),
+                    nested=(),
+                    guardrail_checks=(),
+                    started_ms=0.0,
+                    finished_ms=0.0,
+                )
                 for step in round_.steps
                 if step.status == "done"
                 and (rerun.round is None or round_.index < last or step.index < rerun.step)

@@ -53,7 +53,7 @@ from podium.server.dialects.fields import (
     unexpected_value,
 )
 
-_PREFIX: Final = "podium.seal."
+_PREFIX: Final = "podium.opaque."
 
 
 def encode_thinking(thinking: Iterable[Thinking]) -> str:

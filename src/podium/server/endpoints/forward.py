@@ -128,20 +128,23 @@ class ForwardRequestHandler(RequestHandler):
             raise ApiError("invalid", f"POST {path} is not supported: guardrails do not check it")
         if request.stream and path != COMPLETIONS:
             raise invalid("stream", f"POST {path} is not supported with stream; leave it out")
-        copies = 1
+        output_count = 1
         options = replace(request.response_options, max_tokens=1)
         if path == COMPLETIONS:
-            copies, options = _copies(read_object(request.body)), request.response_options
+            output_count, options = (
+                _count_outputs(read_object(request.body)),
+                request.response_options,
+            )
         call: Worker
         if isinstance(worker, BalancedWorker):
             call = _BalancedCall(worker, path, request.body)
         else:
             call = ForwardedCall(worker, path, request.body)
-        asked = replace(request, extra={"n": copies}, response_options=options)
+        asked = replace(request, extra={"n": output_count}, response_options=options)
         return gateway.answer(asked, principal, call, self.cost, stream)
 
 
-def _copies(body: Fields) -> int:
+def _count_outputs(body: Fields) -> int:
     """Return how many outputs are paid for."""
     count = integer(1, MAX_CHOICES)
     per_prompt = max(body.optional("n", count) or 1, body.optional("best_of", count) or 1)

@@ -320,7 +320,7 @@ class RequestHandler:
     def _guardrail_checks(self) -> Iterable[GuardrailCheck]:
         run = self.cost.run
         if run is not None and run.guardrails:
-            return run.all_checks
+            return run.all_guardrail_checks
         return self._result.checks if self._result is not None else ()
 
     def _log_fields(self, model: str, seconds: float) -> dict[str, Any]:

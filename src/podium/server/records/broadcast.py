@@ -222,7 +222,7 @@ def recorded_events(run: Run) -> Iterator[ClientEvent]:
     """Yield the events of a stored run; a running one has no end yet."""
     yield from client_events(RunStarted(run))
     for round_ in run.rounds:
-        if round_.workflow is not None or round_.accepted:
+        if round_.workflow is not None or round_.accepts_answer:
             yield _planned_event(run.id, round_)
         for step in round_.steps:
             yield from client_events(StepDone(run.id, step))
@@ -237,7 +237,7 @@ def _planned_event(run_id: str, round_: Round) -> ClientEvent:
         {
             "run_id": run_id,
             "round": round_.index,
-            "accepted": round_.accepted,
+            "accepts_answer": round_.accepts_answer,
             "role": round_.role,
             "workflow": workflow,
             "warnings": list(round_.warnings),

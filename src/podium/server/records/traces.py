@@ -141,7 +141,7 @@ class TraceRecorder:
         )
 
         if not run.rounds:  # a resumed run has recorded its checks of the question before
-            for check in run.checks:
+            for check in run.guardrail_checks:
                 self._note(run.id, check)
 
     def _note(self, run_id: str, check: GuardrailCheck) -> None:

@@ -50,11 +50,11 @@ from podium.store.keys import (
     ReservationRow,
     Rules,
     RunCharge,
-    at_most,
+    cap_amount,
     charged_amount,
-    larger_of,
+    max_amount,
     merge_usage,
-    remainder,
+    remaining_allowance,
 )
 from podium.store.sql.database import Database, DatabasePart
 from podium.store.sql.tables import (
@@ -340,7 +340,7 @@ class ReservationStore(DatabasePart):
         async with self._transaction() as connection:
             await self._lock_key(connection, key_id)
             for row in grown:
-                if row.takes_over:  # counts what the run used before, even if it is refused more
+                if row.is_takeover:  # counts what the run used before, even if it is refused more
                     others = (RESERVATIONS.c.run_id == row.run_id) & (RESERVATIONS.c.id != row.id)
                     await connection.execute(delete(RESERVATIONS).where(others))
             asking = [row.id for row in (*opened, *grown)]
@@ -461,19 +461,19 @@ def _assumed_usage(row: Row[Any], day: str) -> KeyUsage:
 
 def _held(row: ReservationRow) -> Amount:
     """Return the larger of a reservation's grant and its use: what it holds before it grows."""
-    return larger_of(row.granted, row.used)
+    return max_amount(row.granted, row.used)
 
 
 def _must_write(row: ReservationRow) -> bool:
     """True if a refused reservation must still be written. A waiting call asks often, and mostly
     nothing has changed."""
-    return row.takes_over or _held(row) != row.granted
+    return row.is_takeover or _held(row) != row.granted
 
 
 def _refuse(row: ReservationRow) -> ReservationRow:
     held = _held(row)
     calls = row.calls if held != row.used else 0
-    return replace(row, needed=held, reserved=larger_of(row.expected, held), calls=calls)
+    return replace(row, needed=held, reserved=max_amount(row.expected, held), calls=calls)
 
 
 class _RemainingQuota:
@@ -509,10 +509,10 @@ class _RemainingQuota:
 
     def open(self, row: ReservationRow) -> ReservationRow | None:
         """Grant what the reservation expects, or what is left; None if nothing is."""
-        left = remainder(self._caps, self._expected)
+        left = remaining_allowance(self._caps, self._expected)
         if left.usd == 0 or left.tokens == 0:
             return None
-        expected = at_most(row.expected, left)
+        expected = cap_amount(row.expected, left)
         self._expected += expected
         self._reserved += expected
         return replace(row, expected=expected, reserved=expected)

@@ -265,7 +265,7 @@ WORDS = st.sampled_from(
     [
         "user", "assistant", "system", "text", "image", "thinking", "redacted_thinking", "tool_use",
         "tool_result", "document", "base64", "url", "adaptive", "enabled", "tool", "any", "custom",
-        "json_schema", "ephemeral", "clear_thinking_20251015", "podium.seal.W10=", "all",
+        "json_schema", "ephemeral", "clear_thinking_20251015", "podium.opaque.W10=", "all",
     ]
 )  # fmt: skip
 SCALARS = (

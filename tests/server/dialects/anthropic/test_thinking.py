@@ -62,8 +62,8 @@ def test_thinking_of_another_service_belongs_to_no_model_here(block: dict[str, A
     [
         lambda sealed: sealed[:-7],
         lambda sealed: sealed[:20] + "!" + sealed[20:],
-        lambda sealed: "podium.seal.bnVsbA==",
-        lambda sealed: "podium.seal.W1sxLDIsM11d",
+        lambda sealed: "podium.opaque.bnVsbA==",
+        lambda sealed: "podium.opaque.W1sxLDIsM11d",
     ],
 )
 def test_a_seal_that_was_changed_is_refused_with_its_field(change: Any) -> None:

@@ -306,7 +306,7 @@ WORDS = st.sampled_from(
     (
         *("message", "function", "custom", "namespace", "function_call", "function_call_output"),
         *("reasoning", "user", "assistant", "input_text", "input_image", "json_schema", "auto"),
-        *("grammar", "allowed_tools", "podium.seal.W10=", "resp_1", "data:image/png;base64,"),
+        *("grammar", "allowed_tools", "podium.opaque.W10=", "resp_1", "data:image/png;base64,"),
     )
 )
 LEAVES = (

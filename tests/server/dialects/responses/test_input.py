@@ -292,7 +292,7 @@ def test_an_id_may_be_used_again_when_its_call_was_answered() -> None:
         ([CALL | {"call_id": ""}], "input.0.call_id"),
         ([RESULT | {"output": 7}], "input.0.output"),
         (
-            [{"type": "reasoning", "summary": [], "encrypted_content": "podium.seal.!"}],
+            [{"type": "reasoning", "summary": [], "encrypted_content": "podium.opaque.!"}],
             "input.0.encrypted_content",
         ),
     ],

@@ -11,10 +11,10 @@ import { countText, usdText } from '../lib/format.js';
 
 /**
  * What was done, or nothing where nothing was.
- * @param {{checks?: Check[], guardrails?: string[]}} document The run as the server tells of it.
+ * @param {{guardrail_checks?: Check[], guardrails?: string[]}} document The run as the server tells of it.
  * @returns {HTMLElement | null}
  */
-export function guardrails({ checks = [] }) {
+export function guardrails({ guardrail_checks: checks = [] }) {
   if (!checks.length) return null;
   return h(
     'ul',

@@ -64,7 +64,7 @@ function column(round, onRecord) {
 
 /** @param {RoundTrace} round */
 function kindOf(round) {
-  if (round.accepted) return 'The conductor accepted the answer of the previous round.';
+  if (round.accepts_answer) return 'The conductor accepted the answer of the previous round.';
   if (round.role) return `A turn as ${round.role}.`;
   const steps = `${round.steps.length} ${round.steps.length === 1 ? 'step' : 'steps'}`;
   return round.shape ? `${steps}, ${round.shape}` : steps;

@@ -58,7 +58,7 @@ export class RunView {
       trace.answer || !options.isOver
         ? section('Answer', this.answer, options.isOver ? copy : null, judging(trace.document))
         : null,
-      trace.document.checks?.length ? section('Guardrails', guardrails(trace.document)) : null,
+      trace.document.guardrail_checks?.length ? section('Guardrails', guardrails(trace.document)) : null,
       trace.rounds.length > 1 ? section('Rounds', rounds(trace)) : null,
       isPlanned
         ? [this.workflow, section('Timeline', this.timeline.element), this.inside]

@@ -14,7 +14,7 @@
  *   tokens: number | null | undefined, cost_usd: number | null | undefined,
  *   started_ms: number | null, finished_ms: number | null, nested: string[]}} StepTrace
  *
- * @typedef {{index: number, accepted: boolean, steps: StepTrace[], warnings: string[],
+ * @typedef {{index: number, accepts_answer: boolean, steps: StepTrace[], warnings: string[],
  *   planning_attempts: Attempt[], plan_text: string, shape: string | null, role: string | null,
  *   routed: {explanation: string} | null}} RoundTrace
  * `role` is what a turn was there for, and `routed` what a learned router decided, where one was
@@ -77,7 +77,7 @@ export function take(trace, name, data) {
   switch (name) {
     case 'round_planned':
       trace.rounds[data.round] = plannedRound(data.round, data);
-      trace.answer = data.accepted ? trace.answer : null;
+      trace.answer = data.accepts_answer ? trace.answer : null;
       return { ...position, kind: 'plan' };
     case 'step_started':
       return begin(trace, data) ? { ...position, kind: 'step' } : { kind: 'nothing' };
@@ -132,7 +132,7 @@ function plannedRound(index, planned) {
   const steps = planned.workflow?.steps ?? [];
   return {
     index,
-    accepted: planned.accepted,
+    accepts_answer: planned.accepts_answer,
     warnings: planned.warnings ?? [],
     routed: planned.routed ?? null,
     planning_attempts: [],

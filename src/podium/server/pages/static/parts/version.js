@@ -271,8 +271,8 @@ export class Version {
   }
 
   /** @param {any} data */
-  #planned({ round, accepted, workflow, warnings, routed }) {
-    if (accepted || workflow === null) {
+  #planned({ round, accepts_answer, workflow, warnings, routed }) {
+    if (accepts_answer || workflow === null) {
       this.#plan.append(h('p', { class: 'quiet-text' }, 'The conductor accepted this answer.'));
       return;
     }
