@@ -162,7 +162,9 @@ def engine(*, watched: bool) -> Chain:
             started=call_policy.clock(),
             emit=emit,
         )
-        await Execution(context, run, Round(0, workflow), emit=emit, run_nested=_no_nesting).execute()
+        await Execution(
+            context, run, Round(0, workflow), emit=emit, run_nested=_no_nesting
+        ).execute()
 
     return chain
 

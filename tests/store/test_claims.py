@@ -187,7 +187,7 @@ async def test_an_end_that_could_not_be_written_is_written_later_unless_another_
     for run in (kept, lost):
         await here.begin(run)
         with monkeypatch.context() as away:
-            away.setattr(run_store, "write_whole", fails)
+            away.setattr(run_store, "replace_runs", fails)
             with pytest.raises(StoreError, match="away"):
                 await here.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1
@@ -212,7 +212,7 @@ async def test_a_run_with_an_unwritten_end_can_be_taken_over_again(
         raise StoreError("the database is away")
 
     with monkeypatch.context() as away:
-        away.setattr(run_store, "write_whole", fails)
+        away.setattr(run_store, "replace_runs", fails)
         with pytest.raises(StoreError, match="away"):
             await store.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1

@@ -71,8 +71,8 @@ def needing(tab_id: str, usd: float) -> ReservationRow:
     )
 
 
-async def result(reservations: ReservationStore, *grown: ReservationRow) -> ReservationResult:
-    return await reservations.update(KEY.id, KEY.rules, "2026-01-02", grown=grown)
+async def result(reservations: ReservationStore, *increased: ReservationRow) -> ReservationResult:
+    return await reservations.update(KEY.id, KEY.rules, "2026-01-02", increased=increased)
 
 
 async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_nothing_twice(

@@ -81,7 +81,7 @@ class EarlyExecution:
             self._drop_speculation()
             self.events, self.has_begun = HeldEvents(), True
             self._execution = self._open(Round(self._index, None), self.events)
-        self._execution.begin(step, held=self._waits_for_plan(step))
+        self._execution.begin_step(step, deferred=self._waits_for_plan(step))
 
     def cancel(self, reason: str) -> None:
         execution, self._execution = self._execution, None
@@ -124,7 +124,7 @@ class EarlyExecution:
 
     async def resolve_plan(self, round_: Round) -> tuple[Round, Execution | None]:
         execution = self._execution
-        if execution is not None and not execution.adopt(round_):
+        if execution is not None and not execution.accept_plan(round_):
             self.cancel(NOT_IN_PLAN)
             execution = None
         self._execution = None

@@ -26,13 +26,13 @@ from podium.engine.step import StepRunner
 
 
 class RunNested(Protocol):
-    """Answers a step's subtask as a nested run."""
+    """Answers a subtask as a nested run on the same ledger; `RunLoop` does."""
 
     async def __call__(
         self,
         question: str,
         history: tuple[Message, ...],
-        trailing: tuple[Message, ...],
+        trailing_messages: tuple[Message, ...],
         options: ResponseOptions,
         *,
         step: int,
@@ -70,13 +70,13 @@ class Execution:
     tasks only for the others: a chain runs in one task, a join costs one task a branch. A failing
     step ends as a record, never as an exception; only cancellation passes through.
 
-    `emit` is None without listeners, `inspector` without guardrails on replies. `nest` runs a step
-    whose worker is a conductor, as `RunLoop` does. `previous` are earlier rounds, readable with
-    access to `all`. Steps of the round from before an interruption are kept; failed ones are
-    retried unless `keeps_failures`. Steps missing in `records` at the end wait for tool results.
+    `emit` is None without listeners, `inspector` without guardrails on replies. `run_nested` runs a
+    step whose worker is a conductor. `previous` are earlier rounds, readable with access to `all`.
+    Steps of the round from before an interruption are kept; failed ones are retried unless
+    `keeps_failures`. Steps missing in `records` at the end wait for tool results.
 
-    Of a round without a workflow the plan is still being written: `begin` starts its steps one by
-    one, and `adopt` takes the whole plan, or `cancel` ends what has begun.
+    Of a round without a workflow the plan is still being written: `begin_step` starts its steps one
+    by one, and `accept_plan` takes the whole plan, or `cancel` ends what has begun.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Execution:
         """Set by a guardrail; steps that have not started are skipped then."""
         self.failures: dict[int, WorkerError] = {}
         """The errors of workers, by the index of the step that failed of it."""
-        self.waits = False
+        self.is_waiting = False
         """True if a step waits for results of the client's tools."""
         self.context = context
         self.run = run
@@ -127,13 +127,13 @@ class Execution:
             is_kept = record.status == "done" or record.is_unneeded or bool(record.waiting_for)
             is_kept = is_kept or (keeps_failures and record.status in ("failed", "skipped"))
             (self.records if is_kept else self.interrupted)[record.index] = record
-            self.waits = self.waits or bool(record.waiting_for)
+            self.is_waiting = self.is_waiting or bool(record.waiting_for)
         self._previous = previous
         self._progress: dict[int, StepRecord] = {}
         self._reads: list[tuple[int, ...]] = []
-        self._followers: list[list[int]] = []
-        self._missing: list[int] = []
-        self._held: list[int] = []
+        self._dependents: list[list[int]] = []
+        self._awaited_counts: list[int] = []
+        self._deferred: list[int] = []
         """Steps that do not begin before the plan is whole."""
         self._ready: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -141,55 +141,55 @@ class Execution:
         self._is_cancelled = False
         self._group: asyncio.TaskGroup | None = None
         if round_.workflow is not None:
-            self._take(round_.workflow, round_)
+            self._add_plan(round_.workflow, round_)
 
-    def _take(self, workflow: Workflow, round_: Round) -> None:
-        """Take the steps of the plan that are not yet known, and those that were held."""
+    def _add_plan(self, workflow: Workflow, round_: Round) -> None:
+        """Add the steps of the plan that are not yet known, and those that were deferred."""
         known = len(self.steps)
         self.last = len(workflow.steps) - 1
         self.first_answer_step = find_first_answer_step(workflow, round_)
         for step in workflow.steps[known:]:
-            self._add(step)
-        for index in self._held:
-            self._missing[index] -= 1
+            self._add_step(step)
+        for index in self._deferred:
+            self._awaited_counts[index] -= 1
         self._ready = [
             index
-            for index in (*self._held, *range(known, self.last + 1))
-            if not self._missing[index] and index not in self.records
+            for index in (*self._deferred, *range(known, self.last + 1))
+            if not self._awaited_counts[index] and index not in self.records
         ]
 
-    def _add(self, step: Step) -> int:
-        index, missing, records = len(self.steps), 0, self.records
+    def _add_step(self, step: Step) -> int:
+        index, awaited_count, records = len(self.steps), 0, self.records
         reads = tuple(range(index)) if step.access == "all" else step.access
         self.steps.append(step)
         self._reads.append(reads)
-        self._followers.append([])
+        self._dependents.append([])
         if index not in records:
             awaited = reads if step.condition is None else {*reads, *step.condition.steps}
             for before in awaited:
                 if before not in records or records[before].status == "waiting":
-                    self._followers[before].append(index)
-                    missing += 1
-        self._missing.append(missing)
+                    self._dependents[before].append(index)
+                    awaited_count += 1
+        self._awaited_counts.append(awaited_count)
         return index
 
-    def begin(self, step: Step, *, held: bool) -> None:
-        """Take the next step of a plan that is still being written, and start it unless held."""
-        index = self._add(step)
-        if held:
-            self._missing[index] += 1
-            self._held.append(index)
-        elif not self._missing[index]:
+    def begin_step(self, step: Step, *, deferred: bool) -> None:
+        """Add the next step of a plan that is being written, and start it unless deferred."""
+        index = self._add_step(step)
+        if deferred:
+            self._awaited_counts[index] += 1
+            self._deferred.append(index)
+        elif not self._awaited_counts[index]:
             self._start(index)
 
-    def adopt(self, round_: Round) -> bool:
+    def accept_plan(self, round_: Round) -> bool:
         """Take the whole plan; False if it does not contain what has begun, as it began."""
         workflow, begun = round_.workflow, tuple(self.steps)
         if workflow is None or workflow.steps[: len(begun)] != begun:
             return False
         if len(begun) > find_first_answer_step(workflow, round_):
             return False
-        self._take(workflow, round_)
+        self._add_plan(workflow, round_)
         return True
 
     def cancel(self) -> None:
@@ -207,7 +207,7 @@ class Execution:
 
     async def execute(self) -> None:
         """Run every step that is not finished and does not wait."""
-        if len(self._ready) == 1 and not self.tasks and max(map(len, self._followers)) < 2:
+        if len(self._ready) == 1 and not self.tasks and max(map(len, self._dependents)) < 2:
             await self._run_from(self._ready)  # a chain needs no other task
         elif self._ready or self.tasks:
             async with asyncio.TaskGroup() as group:
@@ -230,19 +230,19 @@ class Execution:
             index = ready[0]
             await self._run_step(index)
             ready = []
-            if self.waits and self.records[index].status == "waiting":
+            if self.is_waiting and self.records[index].status == "waiting":
                 return
-            for follower in self._followers[index]:
-                self._missing[follower] -= 1
-                if not self._missing[follower]:
-                    ready.append(follower)
+            for dependent in self._dependents[index]:
+                self._awaited_counts[dependent] -= 1
+                if not self._awaited_counts[dependent]:
+                    ready.append(dependent)
 
     async def _run_step(self, index: int) -> None:
         """Run the step and keep its record, however it ends."""
         step = StepRunner(self, index)
         try:
             condition = self.steps[index].condition
-            prior = self._results_read_by(index)
+            prior = self._readable_results(index)
             if condition is not None and not is_met(condition, self.records):
                 record = step.record("skipped")
             elif not prior and self._reads[index]:
@@ -252,7 +252,7 @@ class Execution:
                 record = step.record("skipped", error="a guardrail ended the round")
             else:
                 if self._previous and self.steps[index].access == "all":
-                    prior = self._results_before() + prior
+                    prior = self._earlier_results() + prior
                 record = await step.run(prior)
         except BudgetExhausted as error:
             self.exhausted = self.exhausted or error
@@ -265,14 +265,14 @@ class Execution:
                 self.failures[index] = error
             record = step.interrupted_record("failed", str(error))
         except asyncio.CancelledError:
-            self._keep(step.interrupted_record("cancelled", "stopped before it was done"))
+            self._finish_step(step.interrupted_record("cancelled", "stopped before it was done"))
             raise
-        self._keep(record)
+        self._finish_step(record)
 
-    def _keep(self, record: StepRecord) -> None:
+    def _finish_step(self, record: StepRecord) -> None:
         self.records[record.index] = record
         if record.status == "waiting":
-            self.waits = True
+            self.is_waiting = True
         if self.emit is not None:
             self.emit(StepDone(self.run.id, record))
 
@@ -286,7 +286,7 @@ class Execution:
         known = {**self.interrupted, **self._progress, **self.records}
         return tuple(step for _, step in sorted(known.items()))
 
-    def _results_read_by(self, index: int) -> list[PriorResult]:
+    def _readable_results(self, index: int) -> list[PriorResult]:
         """Return what the step may read of this round."""
         prior = []
         for read in self._reads[index]:
@@ -295,7 +295,7 @@ class Execution:
                 prior.append(PriorResult(str(read), record.subtask, record.reply))
         return prior
 
-    def _results_before(self) -> list[PriorResult]:
+    def _earlier_results(self) -> list[PriorResult]:
         """Return what a step with access to `all` may read of earlier rounds."""
         return [
             PriorResult(step_label(step, round_), step.subtask, step.reply)

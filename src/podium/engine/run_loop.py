@@ -131,7 +131,7 @@ class RunLoop:
         self._conductor = conductor
         self._stream = stream
         self._was_waiting = was_waiting
-        self._waits = False
+        self._is_waiting = False
         self._rounds = list(run.rounds)
         self._interrupted: Round | None = None
         """The round whose planning was cut off, if one was: its calls stay on record."""
@@ -201,7 +201,7 @@ class RunLoop:
     def _can_plan(self) -> bool:
         return (
             self.stopped_by is None
-            and not self._waits
+            and not self._is_waiting
             and len(self._rounds) < self._run.max_rounds
             and not (self._rounds and self._rounds[-1].accepts_answer)
         )
@@ -298,8 +298,8 @@ class RunLoop:
         else:
             self._failures = ()
         self._was_waiting = False
-        self._waits = execution.waits and self.stopped_by is None
-        if not execution.waits:
+        self._is_waiting = execution.is_waiting and self.stopped_by is None
+        if not execution.is_waiting:
             self._emit(RoundDone(run.id, self._rounds[-1]))
 
     def _open(self, round_: Round, emit: Emit) -> Execution:
@@ -393,7 +393,7 @@ class RunLoop:
         if (
             best is None
             or is_answer_step(best, self._rounds)
-            or self._waits
+            or self._is_waiting
             or self.blocked is not None
         ):
             return
@@ -412,7 +412,7 @@ class RunLoop:
         """Return the run at its end, or while it waits; without a status, decide it."""
         run, rounds, checks = self._run, tuple(self._rounds), tuple(self._checks)
         spent = self._context.ledger.spent
-        if status is None and self._waits:
+        if status is None and self._is_waiting:
             answer = waiting_answer(rounds)
             return replace(
                 run,

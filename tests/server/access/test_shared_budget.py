@@ -412,9 +412,9 @@ async def test_a_reservation_that_was_granted_nothing_takes_nothing(where: str) 
         (replica,) = replicas.all
         reservations, key = replica.store.keys.quotas.reservations("one", 60.0), replicas.made.key
         wide = ReservationRow(id="wide", key_id=key.id, model="m", needed=Amount(0.9, 0))
-        result = await reservations.update(key.id, key.rules, "2026-01-02", grown=[wide])
+        result = await reservations.update(key.id, key.rules, "2026-01-02", increased=[wide])
         assert result.granted == {"wide": Amount(0.9, 0)}
         more = replace(wide, needed=Amount(1.5, 0), granted=Amount(0.9, 0))
         small = ReservationRow(id="small", key_id=key.id, model="m", needed=Amount(0.2, 0))
-        result = await reservations.update(key.id, key.rules, "2026-01-02", grown=[more, small])
+        result = await reservations.update(key.id, key.rules, "2026-01-02", increased=[more, small])
         assert result.granted == {}, "what the refused one had before is still taken"

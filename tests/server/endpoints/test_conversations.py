@@ -40,7 +40,7 @@ async def test_a_conversation_is_kept_replaced_and_deleted(tmp_path: Path) -> No
         assert (await client.put(f"/{ID}", json=CHAT)).status_code == 204
         kept = (await client.get(f"/{ID}")).json()
         assert {name: kept[name] for name in CHAT} == CHAT
-        assert (kept["id"], kept["shared"], kept["object"]) == (ID, None, "chat")
+        assert (kept["id"], kept["share_token"], kept["object"]) == (ID, None, "chat")
         await client.put(f"/{ID}", json=CHAT | {"title": "Factors"})
         again = (await client.get(f"/{ID}")).json()
         assert (again["title"], again["created_at"]) == ("Factors", kept["created_at"])
@@ -69,7 +69,7 @@ async def test_another_key_can_neither_read_nor_change_nor_share_it(tmp_path: Pa
             assert (await other.post(f"/{ID}/share")).status_code == 404
             assert (await other.delete(f"/{ID}")).status_code == 404
             kept = (await ada.get(f"/{ID}")).json()
-            assert (kept["title"], kept["shared"]) == ("Primes", None)
+            assert (kept["title"], kept["share_token"]) == ("Primes", None)
 
 
 async def test_a_link_takes_some_key_and_ends_when_the_owner_revokes_it(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ async def test_a_link_takes_some_key_and_ends_when_the_owner_revokes_it(tmp_path
         bob = await other_key(site)
         async with client_of(site, site.token) as ada, client_of(site, bob) as other:
             await ada.put(f"/{ID}", json=CHAT)
-            token = (await ada.post(f"/{ID}/share")).json()["shared"]
+            token = (await ada.post(f"/{ID}/share")).json()["share_token"]
             read = (await other.get(f"/shared/{token}")).json()
             assert (read["turns"], read["id"]) == (CHAT["turns"], None)
             async with client_of(site) as stranger:
                 assert (await stranger.get(f"/shared/{token}")).status_code == 401
             await ada.put(f"/{ID}", json=CHAT | {"title": "Still shared"})
             assert (await other.get(f"/shared/{token}")).json()["title"] == "Still shared"
-            assert (await ada.delete(f"/{ID}/share")).json()["shared"] is None
+            assert (await ada.delete(f"/{ID}/share")).json()["share_token"] is None
             assert (await other.get(f"/shared/{token}")).status_code == 404
 
 
@@ -95,7 +95,7 @@ async def test_what_is_no_conversation_is_refused_in_one_line(tmp_path: Path) ->
             (ID, {"turns": []}, "title is required"),
             (ID, CHAT | {"turns": [1]}, "turns.0: expected an object"),
             (ID, CHAT | {"turns": [{}] * 501}, "500 items"),
-            (ID, CHAT | {"shared": "mine"}, "unexpected option 'shared'"),
+            (ID, CHAT | {"share_token": "mine"}, "unexpected option 'share_token'"),
         ):
             refused = await client.put(f"/{id_}", json=body)
             assert refused.status_code == 400

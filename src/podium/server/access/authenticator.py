@@ -305,7 +305,7 @@ class KeyAuthenticator(AccessPolicy):
         reservation.model = charge.usage.model
         try:
             if budget.shared is not None:
-                await budget.shared.grow(reservation)
+                await budget.shared.request_more(reservation)
             yield reservation
         finally:
             budget.settle(reservation, reservation.used)

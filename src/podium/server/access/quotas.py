@@ -348,7 +348,7 @@ class Reservation(RequestQuota):
         shared = self._budget.shared
         if shared is None or not self.id or self._budget.covers(self.granted, self.needed):
             return True
-        return await shared.grow(self)
+        return await shared.request_more(self)
 
     async def wait_for_change(self) -> None:
         await self._budget.wait_for_change()
@@ -420,7 +420,7 @@ class SharedBudget:
             raise
         return None if granted is None else self._budget.admit(reservation, granted)
 
-    async def grow(self, reservation: Reservation) -> bool:
+    async def request_more(self, reservation: Reservation) -> bool:
         """Have the store grant what the reservation needs; False if the caps have no room."""
         granted = await self._ask(reservation)
         if granted is None:
@@ -500,9 +500,9 @@ class SharedBudget:
             self._key_id,
             self._budget.rules,
             self._today(),
-            opened=[row for is_open, row in rows if not is_open],
-            grown=[row for is_open, row in rows if is_open],
-            changed=smaller,
+            new=[row for is_open, row in rows if not is_open],
+            increased=[row for is_open, row in rows if is_open],
+            decreased=smaller,
         )
         for reservation_id, granted in result.granted.items():
             if asked[reservation_id].is_open:

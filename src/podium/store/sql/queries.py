@@ -36,7 +36,16 @@ from podium.core.run import Run, RunStatus, Tier, timestamp
 from podium.store.base import LAST, SUMMARY_CHARACTERS, RunFilter, RunRevision
 from podium.store.keys import MODEL_OF, KeyUsage
 from podium.store.sql.database import DatabasePart
-from podium.store.sql.tables import OWN, ROUNDS, RUN_WORKERS, RUNS, STEPS, Piece, assemble, plain
+from podium.store.sql.tables import (
+    NO_INDEX,
+    ROUNDS,
+    RUN_WORKERS,
+    RUNS,
+    STEPS,
+    StoredDocument,
+    build_run,
+    storable_text,
+)
 
 ID_PREFIX: Final = "run_"
 
@@ -48,7 +57,7 @@ NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
 # Numbers in the text of the statement: as parameters they would differ between what Postgres is to
 # select and what it is to group by.
 _DAY: Final = func.substr(RUNS.c.created_at, literal_column("1"), literal_column("10"))
-_OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
+_NO_INDEX: Final[ColumnClause[int]] = literal_column(str(NO_INDEX), Integer)
 
 _TOTALS: Final = select(
     _DAY.label("day"),
@@ -65,10 +74,14 @@ _TOTALS: Final = select(
 _IDS: Final[BindParameter[str]] = bindparam("ids", expanding=True)
 
 # One statement, so that runs which are being written meanwhile are read as of one moment.
-_PIECES: Final = union_all(
-    select(RUNS.c.id.label("run_id"), _OWN.label("round"), _OWN.label("step"), RUNS.c.document)
-    .where(RUNS.c.id.in_(_IDS)),
-    select(ROUNDS.c.run_id, ROUNDS.c.round, _OWN, ROUNDS.c.document)
+_DOCUMENTS: Final = union_all(
+    select(
+        RUNS.c.id.label("run_id"),
+        _NO_INDEX.label("round"),
+        _NO_INDEX.label("step"),
+        RUNS.c.document,
+    ).where(RUNS.c.id.in_(_IDS)),
+    select(ROUNDS.c.run_id, ROUNDS.c.round, _NO_INDEX, ROUNDS.c.document)
     .where(ROUNDS.c.run_id.in_(_IDS)),
     select(STEPS.c.run_id, STEPS.c.round, STEPS.c.step, STEPS.c.document)
     .where(STEPS.c.run_id.in_(_IDS)),
@@ -87,10 +100,10 @@ SUMMARIES: Final = select(
 
 
 async def read_run(connection: AsyncConnection, run_id: str) -> Run:
-    rows = (await connection.execute(_PIECES, {"ids": [run_id]})).all()
+    rows = (await connection.execute(_DOCUMENTS, {"ids": [run_id]})).all()
     if not rows:  # deleted since its id was found
         raise run_not_found(run_id)
-    return assemble(Piece(row.round, row.step, row.document) for row in rows)
+    return build_run(StoredDocument(row.round, row.step, row.document) for row in rows)
 
 
 class RunStatistics(DatabasePart):
@@ -123,14 +136,14 @@ class RunStatistics(DatabasePart):
     async def load(self, ids: Sequence[str]) -> list[Run]:
         """Load these runs in no particular order, without those deleted or unreadable."""
         async with self._transaction() as connection:
-            rows = (await connection.execute(_PIECES, {"ids": list(ids)})).all()
+            rows = (await connection.execute(_DOCUMENTS, {"ids": list(ids)})).all()
         return list(_readable(rows))
 
 
 def _readable(rows: Sequence[Row[Any]]) -> Iterator[Run]:
-    for _, pieces in groupby(rows, key=lambda row: row[0]):
+    for _, documents in groupby(rows, key=lambda row: row[0]):
         try:
-            yield assemble(Piece(row.round, row.step, row.document) for row in pieces)
+            yield build_run(StoredDocument(row.round, row.step, row.document) for row in documents)
         except StoreError:  # a damaged run must not cost the others
             continue
 
@@ -142,14 +155,14 @@ def _ended_between(since: str, until: str, owner: str | None) -> list[ColumnElem
         RUNS.c.created_at < next_day.isoformat(),
         RUNS.c.status != "running",
     ]
-    return conditions if owner is None else [*conditions, RUNS.c.owner == plain(owner)]
+    return conditions if owner is None else [*conditions, RUNS.c.owner == storable_text(owner)]
 
 
 def filter_runs(query: Select[Any], wanted: RunFilter, dialect: str) -> Select[Any]:
     """Restrict the query to runs that match the filter."""
     conditions: list[ColumnElement[bool]] = []
     if wanted.owner is not None:
-        conditions.append(RUNS.c.owner == plain(wanted.owner))
+        conditions.append(RUNS.c.owner == storable_text(wanted.owner))
     if wanted.since is not None:
         conditions.append(RUNS.c.created_at >= _timestamp(wanted.since))
     if wanted.until is not None:
@@ -159,14 +172,16 @@ def filter_runs(query: Select[Any], wanted: RunFilter, dialect: str) -> Select[A
     if wanted.tier is not None:
         conditions.append(RUNS.c.tier == _one_of(get_args(Tier), wanted.tier, "tier"))
     if wanted.worker is not None:
-        used = (RUN_WORKERS.c.run_id == RUNS.c.id) & (RUN_WORKERS.c.worker == plain(wanted.worker))
+        used = (RUN_WORKERS.c.run_id == RUNS.c.id) & (
+            RUN_WORKERS.c.worker == storable_text(wanted.worker)
+        )
         conditions.append(exists().where(used))
     if wanted.cost_from is not None:
         conditions.append(RUNS.c.cost_usd >= wanted.cost_from)
     if wanted.cost_to is not None:
         conditions.append(RUNS.c.cost_usd <= wanted.cost_to)
     if wanted.text is not None:
-        words = plain(wanted.text).lower()
+        words = storable_text(wanted.text).lower()
         columns = (RUNS.c.question, RUNS.c.answer)
         conditions.append(or_(*(_contains(column, words, dialect) for column in columns)))
     return query.where(*conditions)
@@ -200,11 +215,11 @@ async def find_run_id(connection: AsyncConnection, wanted: str, owner: str | Non
         raise UsageError("name a run by its id, the beginning of its id, or last")
     ids = select(RUNS.c.id).order_by(*NEWEST_FIRST).limit(MAX_CANDIDATES + 1)
     if owner is not None:
-        ids = ids.where(RUNS.c.owner == plain(owner))
+        ids = ids.where(RUNS.c.owner == storable_text(owner))
     if wanted == LAST:
         found: Sequence[str] = (await connection.execute(ids.limit(1))).scalars().all()
     else:
-        starts = (plain(wanted), ID_PREFIX + plain(wanted))
+        starts = (storable_text(wanted), ID_PREFIX + storable_text(wanted))
         whole = ids.where(RUNS.c.id.in_(starts))
         begun = ids.where(
             or_(*(func.substr(RUNS.c.id, 1, len(start)) == start for start in starts))

@@ -67,7 +67,7 @@ from podium.store.sql.tables import (
     RUNS,
     dialect_insert,
     insert_missing,
-    plain,
+    storable_text,
     upsert,
 )
 
@@ -153,7 +153,10 @@ async def record_usage(
     these runs and those settled. A run whose owner is no key is not charged."""
     items = (*usage, *await _charge_runs(connection, charges))
     # In one order everywhere, or two writers of two keys could wait for each other.
-    rows = [asdict(line) for line in merge_usage(replace(i, model=plain(i.model)) for i in items)]
+    rows = [
+        asdict(line)
+        for line in merge_usage(replace(i, model=storable_text(i.model)) for i in items)
+    ]
     if rows:
         await connection.execute(_add_usage(connection.dialect.name), rows)
     if charges or settled:
@@ -247,7 +250,7 @@ class QuotaStore(DatabasePart):
         return {row["key_id"]: _key_charges(row) for row in rows}
 
     async def charged_for(self, run_id: str) -> Amount:
-        query = select(RUN_CHARGES).where(RUN_CHARGES.c.run_id == plain(run_id))
+        query = select(RUN_CHARGES).where(RUN_CHARGES.c.run_id == storable_text(run_id))
         async with self._transaction() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
@@ -327,34 +330,35 @@ class ReservationStore(DatabasePart):
         rules: Rules,
         day: str,
         *,
-        opened: Sequence[ReservationRow] = (),
-        grown: Sequence[ReservationRow] = (),
-        changed: Sequence[ReservationRow] = (),
+        new: Sequence[ReservationRow] = (),
+        increased: Sequence[ReservationRow] = (),
+        decreased: Sequence[ReservationRow] = (),
     ) -> ReservationResult:
         """Write reservations of one key as far as its caps have room.
 
-        An `opened` one is granted what it expects, or what is left if that is less and not zero. A
-        `grown` one is granted all that it needs, or nothing more; what it used counts either way.
-        A `changed` one needs no more than before. Renews the lease of this process if necessary.
+        A `new` one is granted what it expects, or what is left if that is less and not zero. One
+        that is `increased` is granted all that it needs, or nothing more; what it used counts
+        either way. One that is `decreased` needs no more than before. Renews the lease of this
+        process if necessary.
         """
         async with self._transaction() as connection:
             await self._lock_key(connection, key_id)
-            for row in grown:
+            for row in increased:
                 if row.is_takeover:  # counts what the run used before, even if it is refused more
                     others = (RESERVATIONS.c.run_id == row.run_id) & (RESERVATIONS.c.id != row.id)
                     await connection.execute(delete(RESERVATIONS).where(others))
-            asking = [row.id for row in (*opened, *grown)]
+            asking = [row.id for row in (*new, *increased)]
             state = await self._read_state(connection, key_id, day, asking)
             if not state["has_lease"]:  # without one, nothing granted now would count
                 await self._renew_lease(connection)
                 state = await self._read_state(connection, key_id, day, asking)
-            quota = _RemainingQuota(rules, state, grown)
-            fits = {row.id: quota.grow(row) for row in grown}
-            larger = [row for row in grown if fits[row.id]]
-            refused = [_refuse(row) for row in grown if not fits[row.id] and _must_write(row)]
-            new = [row for row in map(quota.open, opened) if row is not None]
-            await self._write(connection, (*larger, *refused, *new, *changed))
-        granted = {row.id: row.needed for row in larger} | {row.id: row.expected for row in new}
+            quota = _RemainingQuota(rules, state, increased)
+            fits = {row.id: quota.grant_more(row) for row in increased}
+            larger = [row for row in increased if fits[row.id]]
+            refused = [_refuse(row) for row in increased if not fits[row.id] and _must_write(row)]
+            begun = [row for row in map(quota.grant_new, new) if row is not None]
+            await self._write(connection, (*larger, *refused, *begun, *decreased))
+        granted = {row.id: row.needed for row in larger} | {row.id: row.expected for row in begun}
         return ReservationResult(charges=quota.charges, others=quota.others, granted=granted)
 
     async def renew_lease(self) -> None:
@@ -437,7 +441,7 @@ class ReservationStore(DatabasePart):
                 **{name: getattr(row, name) for name in ("id", "key_id", "run_id", "calls")},
                 **{f"{name}_usd": getattr(row, name).usd for name in _RESERVED},
                 **{f"{name}_tokens": getattr(row, name).tokens for name in _RESERVED},
-                "model": plain(row.model),
+                "model": storable_text(row.model),
                 "process": self._process,
             }
             for row in sorted(rows, key=lambda row: row.id)
@@ -495,7 +499,7 @@ class _RemainingQuota:
             self._expected += row.expected
             self._reserved += _held(row)
 
-    def grow(self, row: ReservationRow) -> bool:
+    def grant_more(self, row: ReservationRow) -> bool:
         """Grant all that the reservation needs, if there is room."""
         reserved = self._reserved - _held(row) + row.needed
         if row.needed != row.used and not all(
@@ -507,7 +511,7 @@ class _RemainingQuota:
         self._reserved = reserved
         return True
 
-    def open(self, row: ReservationRow) -> ReservationRow | None:
+    def grant_new(self, row: ReservationRow) -> ReservationRow | None:
         """Grant what the reservation expects, or what is left; None if nothing is."""
         left = remaining_allowance(self._caps, self._expected)
         if left.usd == 0 or left.tokens == 0:

@@ -41,7 +41,7 @@ from podium.store.sql.tables import (
     Row,
     dialect_insert,
     insert_missing,
-    plain,
+    storable_text,
 )
 
 _APPEND_LOCKS: Final = {
@@ -64,10 +64,10 @@ class AuditLog(DatabasePart):
         """Append an entry; raises `StoreError`."""
         event = replace(
             event,
-            actor=plain(event.actor),
-            actor_name=plain(event.actor_name),
-            subject=plain(event.subject),
-            origin=plain(event.origin),
+            actor=storable_text(event.actor),
+            actor_name=storable_text(event.actor_name),
+            subject=storable_text(event.subject),
+            origin=storable_text(event.origin),
         )
         newest = select(AUDIT.c.number, AUDIT.c.digest).order_by(AUDIT.c.number.desc()).limit(1)
         async with self._transaction() as connection:
@@ -92,7 +92,7 @@ class AuditLog(DatabasePart):
         if since is not None:
             query = query.where(AUDIT.c.at >= since)
         if actor is not None:
-            name = plain(actor)
+            name = storable_text(actor)
             is_actor = AUDIT.c.actor.in_((name, f"{USER_PREFIX}{name}"))
             query = query.where(or_(is_actor, AUDIT.c.actor_name == name))
         if action is not None:
@@ -129,12 +129,14 @@ class DisabledWorkerStore(DatabasePart):
     async def disable(self, worker: str) -> None:
         async with self._transaction() as connection:
             statement = insert_missing(connection.dialect.name, DISABLED_WORKERS)
-            row = {"worker": plain(worker), "disabled_at": timestamp()}
+            row = {"worker": storable_text(worker), "disabled_at": timestamp()}
             await connection.execute(statement, [row])
 
     async def enable(self, worker: str) -> None:
         async with self._transaction() as connection:
-            gone = delete(DISABLED_WORKERS).where(DISABLED_WORKERS.c.worker == plain(worker))
+            gone = delete(DISABLED_WORKERS).where(
+                DISABLED_WORKERS.c.worker == storable_text(worker)
+            )
             await connection.execute(gone)
 
 
@@ -144,9 +146,11 @@ class FeedbackStore(DatabasePart):
     async def save(self, feedback: Feedback) -> None:
         """Replace the run's feedback, unless that is a person's and this a grader's; raises
         `NotFound`."""
-        texts = {name: plain(getattr(feedback, name)) for name in ("comment", "grader", "task")}
+        texts = {
+            name: storable_text(getattr(feedback, name)) for name in ("comment", "grader", "task")
+        }
         row = {**asdict(feedback), **texts}
-        known = select(RUNS.c.id).where(RUNS.c.id == plain(feedback.run_id))
+        known = select(RUNS.c.id).where(RUNS.c.id == storable_text(feedback.run_id))
         async with self._transaction() as connection:
             if (await connection.execute(known)).first() is None:
                 raise NotFound(f"run not found: {feedback.run_id!r}")
@@ -154,13 +158,13 @@ class FeedbackStore(DatabasePart):
 
     async def delete(self, run_id: str) -> None:
         """Delete the run's feedback; raises `NotFound` if it has none."""
-        statement = delete(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
+        statement = delete(FEEDBACK).where(FEEDBACK.c.run_id == storable_text(run_id))
         async with self._transaction() as connection:
             if (await connection.execute(statement)).rowcount == 0:
                 raise NotFound(f"run {run_id!r} has no feedback")
 
     async def get(self, run_id: str) -> Feedback | None:
-        query = select(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
+        query = select(FEEDBACK).where(FEEDBACK.c.run_id == storable_text(run_id))
         async with self._transaction() as connection:
             row = (await connection.execute(query)).mappings().first()
         return None if row is None else Feedback(**row)
@@ -170,7 +174,7 @@ class FeedbackStore(DatabasePart):
         query = (
             select(FEEDBACK)
             .join(RUNS, RUNS.c.id == FEEDBACK.c.run_id)
-            .where(FEEDBACK.c.run_id > plain(after), RUNS.c.expires_at.is_(None))
+            .where(FEEDBACK.c.run_id > storable_text(after), RUNS.c.expires_at.is_(None))
             .order_by(FEEDBACK.c.run_id)
             .limit(limit)
         )
@@ -197,7 +201,7 @@ class IdempotencyStore(DatabasePart):
 
     async def register(self, request: IdempotentRequest) -> IdempotentRequest:
         """Store the request unless its key exists; return the stored one."""
-        row = {**asdict(request), "key": plain(request.key), "created_at": self._clock()}
+        row = {**asdict(request), "key": storable_text(request.key), "created_at": self._clock()}
         table = IDEMPOTENT_REQUESTS.c
         same_key = (table.owner == request.owner) & (table.key == row["key"])
         query = select(IDEMPOTENT_REQUESTS).where(same_key)
@@ -239,7 +243,7 @@ def _is_unchanged(found: IdempotentRequest) -> ColumnElement[bool]:
     table = IDEMPOTENT_REQUESTS.c
     return (
         (table.owner == found.owner)
-        & (table.key == plain(found.key))
+        & (table.key == storable_text(found.key))
         & (table.run_id == found.run_id)
         & (table.process == found.process)
         & (table.created_at == found.created_at)
@@ -251,23 +255,23 @@ SUMMARY = (
     CHATS.c.title,
     CHATS.c.created_at,
     CHATS.c.updated_at,
-    CHATS.c.shared,
+    CHATS.c.share_token,
 )
 
 
 class ChatStore(DatabasePart):
     """Stores conversations; methods that name one raise `NotFound` if the owner has none such."""
 
-    async def save(self, owner: str, id_: str, title: str, words: str, content: Any) -> None:
-        """Create a conversation or replace its content. `words` is what a search looks at."""
+    async def save(self, owner: str, id_: str, title: str, search_text: str, content: Any) -> None:
+        """Create a conversation or replace its content. `search_text` is what a search looks at."""
         now = self._clock()
         row = {
-            "title": plain(title),
-            "words": plain(words),
+            "title": storable_text(title),
+            "search_text": storable_text(search_text),
             "updated_at": now,
             "document": json.dumps(content),
         }
-        new = {**row, "id": id_, "owner": owner, "created_at": now, "shared": None}
+        new = {**row, "id": id_, "owner": owner, "created_at": now, "share_token": None}
         async with self._transaction() as connection:
             await connection.execute(insert_missing(connection.dialect.name, CHATS), [new])
             changed = await connection.execute(update(CHATS).where(_is_own(owner, id_)).values(row))
@@ -277,8 +281,10 @@ class ChatStore(DatabasePart):
     async def list(self, owner: str, text: str | None = None, limit: int = 100) -> list[Row]:
         """List conversations without their content, the latest first."""
         query = select(*SUMMARY).where(CHATS.c.owner == owner)
-        for word in plain(text or "").split():
-            found = [c.icontains(word, autoescape=True) for c in (CHATS.c.title, CHATS.c.words)]
+        for word in storable_text(text or "").split():
+            found = [
+                c.icontains(word, autoescape=True) for c in (CHATS.c.title, CHATS.c.search_text)
+            ]
             query = query.where(or_(*found))
         query = query.order_by(CHATS.c.updated_at.desc(), CHATS.c.id).limit(limit)
         async with self._transaction() as connection:
@@ -290,13 +296,13 @@ class ChatStore(DatabasePart):
 
     async def get_shared(self, token: str) -> Row:
         """Return the conversation that is shared under this token; raises `NotFound`."""
-        return await self._one(CHATS.c.shared == plain(token), token)
+        return await self._one(CHATS.c.share_token == storable_text(token), token)
 
     async def share(self, owner: str, id_: str, *, is_shared: bool) -> Row:
         """Share a conversation under a new token, or revoke its token."""
         token = secrets.token_urlsafe(24) if is_shared else None
         async with self._transaction() as connection:
-            statement = update(CHATS).where(_is_own(owner, id_)).values(shared=token)
+            statement = update(CHATS).where(_is_own(owner, id_)).values(share_token=token)
             await connection.execute(statement)
         return await self.get(owner, id_)
 
@@ -321,7 +327,7 @@ class ChatStore(DatabasePart):
 
 
 def _is_own(owner: str, id_: str) -> ColumnElement[bool]:
-    return (CHATS.c.id == plain(id_)) & (CHATS.c.owner == owner)
+    return (CHATS.c.id == storable_text(id_)) & (CHATS.c.owner == owner)
 
 
 def _not_found(id_: str) -> NotFound:
@@ -336,14 +342,14 @@ class KeyStore(DatabasePart):
         return QuotaStore(self._database)
 
     async def add(self, key: Key) -> None:
-        row = {**asdict(key), "name": plain(key.name), "rules": _dump_rules(key.rules)}
+        row = {**asdict(key), "name": storable_text(key.name), "rules": _dump_rules(key.rules)}
         async with self._transaction() as connection:
             await connection.execute(insert(KEYS), row)
 
     async def key(self, key_id: str) -> Key | None:
         """Return the key, revoked ones included, or None."""
         async with self._transaction() as connection:
-            found = await connection.execute(select(KEYS).where(KEYS.c.id == plain(key_id)))
+            found = await connection.execute(select(KEYS).where(KEYS.c.id == storable_text(key_id)))
             row = found.one_or_none()
         return None if row is None else _read_key(row)
 
@@ -357,7 +363,7 @@ class KeyStore(DatabasePart):
     async def revoke(self, key_id: str) -> None:
         """Revoke a key for good; raises `NotFound`. The first time counts."""
         first = func.coalesce(KEYS.c.revoked_at, self._clock())
-        statement = update(KEYS).where(KEYS.c.id == plain(key_id)).values(revoked_at=first)
+        statement = update(KEYS).where(KEYS.c.id == storable_text(key_id)).values(revoked_at=first)
         async with self._transaction() as connection:
             if (await connection.execute(statement)).rowcount == 0:
                 raise _key_not_found(key_id)
@@ -365,12 +371,12 @@ class KeyStore(DatabasePart):
     async def change(self, key: Key) -> None:
         """Replace the name, rules and expiry of a key; raises `NotFound`."""
         values = {
-            "name": plain(key.name),
+            "name": storable_text(key.name),
             "rules": _dump_rules(key.rules),
             "expires_at": key.expires_at,
         }
         async with self._transaction() as connection:
-            statement = update(KEYS).where(KEYS.c.id == plain(key.id)).values(values)
+            statement = update(KEYS).where(KEYS.c.id == storable_text(key.id)).values(values)
             if (await connection.execute(statement)).rowcount == 0:
                 raise _key_not_found(key.id)
 

@@ -55,16 +55,16 @@ from podium.store.sql.records import (
 )
 from podium.store.sql.tables import (
     CLAIM_COLUMNS,
+    IS_RUNNING,
     RUN_WORKERS,
-    RUNNING,
     RUNS,
     Content,
     dialect_insert,
-    plain,
+    replace_runs,
     run_row,
+    storable_text,
     upsert,
-    write_contents,
-    write_whole,
+    write_content,
 )
 
 DELETE_BATCH: Final = 200
@@ -196,7 +196,7 @@ class ClaimTable:
     async def read_state(self, connection: AsyncConnection, run_id: str) -> ClaimState | None:
         """Read the claim on the run with that full id; None if there is no such run."""
         query = select(RUNS.c.status, RUNS.c.updated_at, RUNS.c.claim, RUNS.c.process).where(
-            RUNS.c.id == plain(run_id)
+            RUNS.c.id == storable_text(run_id)
         )
         row = (await connection.execute(query)).one_or_none()
         return None if row is None else ClaimState(*row)
@@ -311,7 +311,7 @@ class ClaimTable:
                 RUNS.c.updated_at,
             )
             .where(
-                RUNNING,  # literally as in the partial index, which a parameter would not match
+                IS_RUNNING,  # literally as in the partial index, which a parameter would not match
                 RUNS.c.updated_at >= recent,
                 RUNS.c.expires_at.is_(None),
             )
@@ -398,7 +398,7 @@ class SqlRunStore(RunStore):
             return
         async with self._transaction() as connection:
             await self._claims.begin_again(connection, run)
-            await write_contents(connection, [(run.id, run)])
+            await write_content(connection, [(run.id, run)])
 
     async def save(self, run_id: str, content: Round | StepRecord) -> None:
         await self._batcher.add((run_id, content))
@@ -414,24 +414,24 @@ class SqlRunStore(RunStore):
         async with self._transaction() as connection:
             await self._claims.touch(connection, running, progress)
             await self._claims.begin(connection, begun)
-            await write_contents(connection, updates)
+            await write_content(connection, updates)
         for run in begun:
             self._claims.add(run.id, UNCLAIMED)
 
     async def finish(self, *runs: Run) -> None:
         """Write ended runs, replacing all that was written of them, and charge their keys."""
-        await self._write_whole(runs)
+        await self._replace_runs(runs)
 
     async def save_until(self, run: Run, until: str) -> None:
-        await self._write_whole([run], expires_at=until)
+        await self._replace_runs([run], expires_at=until)
 
-    async def _write_whole(self, runs: Sequence[Run], expires_at: str | None = None) -> None:
+    async def _replace_runs(self, runs: Sequence[Run], expires_at: str | None = None) -> None:
         ids = [run.id for run in runs]
         try:
             async with self._transaction() as connection:
                 now = self._clock()
                 await self._claims.fence(connection, ids, now)
-                await write_whole(connection, runs, now, expires_at)
+                await replace_runs(connection, runs, now, expires_at)
                 if charges := [charge_of(run, now[:10]) for run in runs if run.owner]:
                     await record_usage(connection, charges)
         except StoreError:
@@ -498,7 +498,9 @@ class SqlRunStore(RunStore):
 
     async def delete(self, run_id: str) -> None:
         async with self._transaction() as connection:
-            deleted = await connection.execute(delete(RUNS).where(RUNS.c.id == plain(run_id)))
+            deleted = await connection.execute(
+                delete(RUNS).where(RUNS.c.id == storable_text(run_id))
+            )
             if deleted.rowcount == 0:
                 raise NotFound(f"run not found: {run_id!r}; deleting takes the full id")
             await mark_deleted(connection, [run_id], self._clock()[:10])

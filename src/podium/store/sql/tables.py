@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -83,9 +83,9 @@ VERSIONS: Final = Table(
     Column("version", Integer, nullable=False),
 )
 
-EXPIRES: Final = text("expires_at IS NOT NULL")
+HAS_EXPIRY: Final = text("expires_at IS NOT NULL")
 
-RUNNING: Final = text("status = 'running'")
+IS_RUNNING: Final = text("status = 'running'")
 
 CLAIM_COLUMNS: Final = frozenset({"claim", "takeovers"})
 """Columns of a run that only claims change."""
@@ -114,8 +114,8 @@ RUNS: Final = Table(
     Column("takeovers", Integer, nullable=False, server_default="0"),
     Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
     Index("runs_by_owner", "owner", "created_at", "id"),
-    Index("runs_by_expiry", "expires_at", sqlite_where=EXPIRES, postgresql_where=EXPIRES),
-    Index("runs_running", "updated_at", sqlite_where=RUNNING, postgresql_where=RUNNING),
+    Index("runs_by_expiry", "expires_at", sqlite_where=HAS_EXPIRY, postgresql_where=HAS_EXPIRY),
+    Index("runs_running", "updated_at", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 
 ROUNDS: Final = Table(
@@ -255,8 +255,8 @@ CHATS: Final = Table(
     "chats",
     METADATA,
     Column("id", Text, primary_key=True),
-    *_columns(Text, "owner", "title", "words", "created_at", "updated_at"),
-    Column("shared", Text, unique=True),
+    *_columns(Text, "owner", "title", "search_text", "created_at", "updated_at"),
+    Column("share_token", Text, unique=True),
     *_columns(Text, "document"),
     Index("chats_by_owner", "owner", "updated_at"),
 )
@@ -321,11 +321,11 @@ Row = dict[str, Any]
 MAX_INTEGER: Final = 2**63 - 1
 """The most that a column can hold; a larger token count stays in the document only."""
 
-OWN: Final = -1
-"""The round of a run's own document, and the step of a round's own."""
+NO_INDEX: Final = -1
+"""Stands for the round and step of a run's own document, and for the step of a round's."""
 
 
-class Piece(NamedTuple):
+class StoredDocument(NamedTuple):
     """A stored document and its place in the run."""
 
     round: int
@@ -337,7 +337,7 @@ Content = Run | Round | StepRecord
 """New content of a run: the run as it begins, a planned round, or a finished step."""
 
 
-async def write_contents(
+async def write_content(
     connection: AsyncConnection, updates: Sequence[tuple[str, Content]]
 ) -> None:
     """Write the rounds, steps and workers of runs, named by their ids.
@@ -368,7 +368,7 @@ async def write_contents(
             await connection.execute(statement, rows)
 
 
-async def write_whole(
+async def replace_runs(
     connection: AsyncConnection, runs: Sequence[Run], now: str, expires_at: str | None
 ) -> None:
     """Write runs, replacing all that was written of them but their claims."""
@@ -377,7 +377,7 @@ async def write_whole(
     if runs:
         rows = [run_row(run, now, expires_at) for run in runs]
         await connection.execute(upsert(connection.dialect.name, RUNS, CLAIM_COLUMNS), rows)
-        await write_contents(connection, [(run.id, run) for run in runs])
+        await write_content(connection, [(run.id, run) for run in runs])
 
 
 def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
@@ -390,18 +390,18 @@ def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
         "created_at": run.created_at,
         "updated_at": now,
         "status": run.status,
-        "question": plain(run.question),
-        "answer": None if run.answer is None else plain(run.answer),
-        "conductor": plain(run.conductor),
-        "tier": plain(run.tier),
+        "question": storable_text(run.question),
+        "answer": None if run.answer is None else storable_text(run.answer),
+        "conductor": storable_text(run.conductor),
+        "tier": storable_text(run.tier),
         "cost_usd": totals.cost_usd if totals is not None else None,
-        "total_tokens": _storable(totals.total_tokens) if totals is not None else None,
-        "calls": _storable(run.spent.calls) if ended else None,
+        "total_tokens": _storable_count(totals.total_tokens) if totals is not None else None,
+        "calls": _storable_count(run.spent.calls) if ended else None,
         "seconds": run.spent.seconds if ended else None,
         "document": _document(run, without="rounds"),
-        "owner": plain(run.owner),
+        "owner": storable_text(run.owner),
         "expires_at": expires_at,
-        "process": plain(run.process),
+        "process": storable_text(run.process),
     }
 
 
@@ -419,7 +419,7 @@ def step_row(run_id: str, step: StepRecord) -> Row:
 
 def worker_rows(run_id: str, steps: Iterable[StepRecord]) -> list[Row]:
     """Build a row for each worker that the steps used, sorted and without duplicates."""
-    used = {(step.round, plain(worker)) for step in steps for worker in _workers_of(step)}
+    used = {(step.round, storable_text(worker)) for step in steps for worker in _workers_of(step)}
     return [
         {"run_id": run_id, "round": round_, "worker": worker} for round_, worker in sorted(used)
     ]
@@ -435,15 +435,15 @@ def _workers_of(step: StepRecord) -> Iterator[str]:
             yield from _workers_of(item)
 
 
-def assemble(pieces: Iterable[Piece]) -> Run:
-    """Build a run from its pieces, sorted by round and step."""
+def build_run(documents: Iterable[StoredDocument]) -> Run:
+    """Build a run from its documents, sorted by round and step."""
     run: Row = {}
     rounds: dict[int, Row] = {}
-    for piece in pieces:
+    for piece in documents:
         document = _decode(piece.document)
-        if piece.round == OWN:
+        if piece.round == NO_INDEX:
             run = document
-        elif piece.step == OWN:
+        elif piece.step == NO_INDEX:
             rounds[piece.round] = document | {"steps": []}
         elif piece.round not in rounds:
             raise UnreadableRun(
@@ -454,13 +454,13 @@ def assemble(pieces: Iterable[Piece]) -> Run:
     return load(run | {"rounds": list(rounds.values())})
 
 
-def plain(text: str) -> str:
+def storable_text(text: str) -> str:
     """Replace what a text column cannot hold: NUL and lone surrogates."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")
 
 
-def _storable(number: int | None) -> int | None:
+def _storable_count(number: int | None) -> int | None:
     return None if number is None or number > MAX_INTEGER else number
 
 

@@ -10,7 +10,7 @@ import { formDialog } from './dialog.js';
 const SEARCH_AFTER_MILLISECONDS = 200;
 const WIDE = '(min-width: 56rem)';
 
-/** @typedef {{id: string, title: string, updated_at: string, shared: string | null}} Summary */
+/** @typedef {{id: string, title: string, updated_at: string, share_token: string | null}} Summary */
 
 export class ChatList {
   #signal;
@@ -67,7 +67,7 @@ export class ChatList {
   }
 
   /** @param {Summary} chat */
-  #item({ id, title, updated_at: moment, shared }) {
+  #item({ id, title, updated_at: moment, share_token }) {
     const isHere = id === this.#current;
     return h(
       'li',
@@ -76,7 +76,7 @@ export class ChatList {
         'a',
         { href: `/?chat=${id}`, 'aria-current': isHere && 'true', title },
         h('span', { class: 'chat-title' }, title),
-        h('span', { class: 'small quiet-text' }, when(moment), shared ? ' · shared' : null),
+        h('span', { class: 'small quiet-text' }, when(moment), share_token ? ' · shared' : null),
       ),
     );
   }
@@ -117,7 +117,7 @@ export async function shareChat(id) {
           {
             submit: 'Create a link',
             onSubmit: async () => {
-              token = (await post(`${address}/share`, {})).shared;
+              token = (await post(`${address}/share`, {})).share_token;
             },
           },
           h(
@@ -128,7 +128,7 @@ export async function shareChat(id) {
           ),
         ).then((isMade) => isMade && show(token));
   };
-  await show((await get(address)).shared);
+  await show((await get(address)).share_token);
 }
 
 /**
