@@ -186,7 +186,7 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
     dataset = taken(judged(kept_run(answer="8"), 0.0, task=task, source="grader:number"))
     save_suite(tmp_path / "tasks.jsonl", dataset.tasks)
     (read,) = read_records(tmp_path / "tasks.jsonl")
-    assert read == replace(given, id=kept_run().id, kind=use.KIND)
+    assert read == replace(given, id=kept_run().id, kind=use.RUN_TASK_KIND)
 
 
 @pytest.mark.parametrize("kept", ["short", "contains"])

@@ -73,8 +73,6 @@ SKELETONS: Final = MappingProxyType(
 )
 
 TEST_ONLY_SHAPES: Final = frozenset({EtudeShape.CHAIN_5})
-"""Longer than anything in training."""
-
 DEFAULT_SHAPES: Final = MappingProxyType(
     {
         EtudeShape.ONE: 0.16,
@@ -88,7 +86,6 @@ DEFAULT_SHAPES: Final = MappingProxyType(
         EtudeShape.CHAINS_JOIN: 0.06,
     }
 )
-"""How often each shape is drawn unless one says otherwise."""
 
 
 MAX_COMPOSE_TRIES: Final = 5_000
@@ -99,11 +96,7 @@ MAX_LITERAL_DRAWS: Final = 200
 no literal at all."""
 
 MAX_STEP_TRIES: Final = 6
-"""As many tries at one step of a chain."""
-
 MAX_BRANCH_TRIES: Final = 50
-"""As many tries at one branch of a join."""
-
 WEIGHTS: Final[Mapping[str, Mapping[Family, float]]] = MappingProxyType(
     {
         "leaf": dict(zip(FAMILIES, (1.4, 1.15, 0.65, 0.95, 0.95, 1.0, 1.35), strict=True)),

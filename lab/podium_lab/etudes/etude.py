@@ -78,7 +78,6 @@ def references(split: Split, size: int) -> References:
 
 
 def the_results(size: int) -> str:
-    """Return the plainest words for earlier results, as a plan uses them."""
     return "the result" if size == 1 else f"the {NUMBER_WORDS[size][0]} results"
 
 
@@ -204,7 +203,6 @@ class Nesting(NamedTuple):
 def write_question(
     rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
 ) -> Wording:
-    """Return a question for the answer of the last operation."""
     if len(operations) == 1:
         question = ask(rng, split, operations[0])
         return Wording("one", question, (question,))
@@ -216,7 +214,6 @@ def write_question(
 
 
 def ask(rng: Random, split: Split, operation: Operation) -> str:
-    """Return one operation as a question."""
     phrase = rng.choice(phrases(operation.skill.name, split))
     frame = rng.choice(wording()["frames"][split][phrase.mood])
     return capitalise(frame.format(clause=clause(rng, split, operation, phrase)))
@@ -361,7 +358,6 @@ class Etude:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Return the needed families, in the order of the steps."""
         return tuple(step.family for step in self.steps)
 
     @property
@@ -421,7 +417,6 @@ def draw_etude(
     *,
     nested_share: float = NESTED_SHARE,
 ) -> Etude:
-    """Make an étude of a shape that is drawn by these weights."""
     return make_etude(rng, split, draw_shape(rng, shapes), nested_share=nested_share)
 
 
@@ -438,7 +433,6 @@ class Etudes:
     split: Split = "train"
 
     def stream(self, shapes: Mapping[EtudeShape, float] = DEFAULT_SHAPES) -> Iterator[Etude]:
-        """Yield études with shapes drawn by these weights."""
         rng = Random(f"{self.seed}/{self.split}")  # noqa: S311 - to be repeatable, not secret
         while True:
             yield draw_etude(rng, self.split, shapes)

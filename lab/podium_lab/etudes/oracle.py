@@ -41,7 +41,6 @@ ROUND_BEFORE: Final = " of the round before"
 """How the engine marks a step of the round before; those come first."""
 
 _ALL_RESULTS: Final = 0
-"""The size of a reference to all results there are."""
 
 
 class VisibleStep(NamedTuple):
@@ -247,7 +246,6 @@ def _inner() -> re.Pattern[str]:
 
 
 def _frames() -> Iterator[str]:
-    """Yield the frames around the clause of a question."""
     for split in SPLITS:
         for frames in wording()["frames"][split].values():
             yield from frames

@@ -155,7 +155,6 @@ def of_items(
 
 
 def is_number(value: Value, lowest: int, highest: int) -> bool:
-    """True if the value is a number within the bounds."""
     return value.kind is Kind.NUMBER and lowest <= int(value.text) <= highest
 
 
@@ -528,4 +527,3 @@ SKILLS: Final = MappingProxyType(
         for skill in (*_ARITHMETIC, *_LISTS, *_WORDS, *_CALENDAR, *_KNOWLEDGE, *_CODES)
     }
 )
-"""Every skill by its name."""

@@ -59,12 +59,10 @@ _TOKEN: Final = re.compile(r"[^\W_]+")
 
 
 def grade(reply: str, etude: Etude) -> bool:
-    """True if the reply gives the étude's answer and no other."""
     return is_answer(reply, etude.answer, etude.kind, etude.question)
 
 
 def is_answer(reply: str, answer: str, kind: Kind, question: str = "") -> bool:
-    """True if the reply gives that answer of that kind, and no other."""
     if len(reply) > MAX_REPLY_TAIL:
         return False
     wanted = _plain(answer, kind)
@@ -197,7 +195,6 @@ def etude_task(etude: Etude) -> Task:
 
 
 def etude_suite(n: int, seed: int = 0, split: str = "test") -> list[Task]:
-    """Return études of the split `test`, `longer` or `train`."""
     if split == "train":
         etudes = Etudes(seed, "train").sample(n)
     elif split in ETUDE_SPLITS:

@@ -138,7 +138,6 @@ def _settings(
 
 
 def _last_shapes(recipe: Recipe, usual: Mapping[EtudeShape, float]) -> Mapping[EtudeShape, float]:
-    """Return the shapes of the recipe's last stage, or the usual ones if it has none."""
     stages = recipe.data.etudes.stage
     return _shapes(stages[-1].shapes) if stages else usual
 
@@ -157,7 +156,6 @@ def _as_conversation(prompt: Prompt, example: PlanExample) -> TextExample:
 
 
 def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
-    """Return the acceptance of a right answer, or the beginning that all other plans share."""
     messages = prompt.chat(later.context)
     if later.is_right:
         return TextExample(messages, plan.write_acceptance(prompt.order))

@@ -57,7 +57,6 @@ class FlakyWorker:
 
 
 def is_declined(worker: str, text: str, share: float, seed: int) -> bool:
-    """True if a worker that declines that share of requests declines this text."""
     digest = blake2b(f"{seed}\0{worker}\0{text}".encode(), digest_size=4).digest()
     return int.from_bytes(digest) < share * _PARTS
 

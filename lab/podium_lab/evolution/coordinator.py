@@ -72,9 +72,7 @@ Vector = NDArray[np.float32]
 class Reader(Protocol):
     """Reads a transcript: a frozen model with the coordinator's scales on its matrices."""
 
-    async def read(self, transcript: str) -> Vector:
-        """Return the last layer's hidden state of the coordinator's token."""
-        ...
+    async def read(self, transcript: str) -> Vector: ...
 
 
 class Logits(NamedTuple):
@@ -104,7 +102,6 @@ class Coordinator:
 
     @classmethod
     def blank(cls, described: CoordinatorDescription) -> Coordinator:
-        """Return the coordinator without preferences, from which training starts."""
         return cls(described, np.zeros(described.size, np.float32))
 
     def with_parameters(self, parameters: NDArray[np.floating]) -> Coordinator:
@@ -136,7 +133,6 @@ class Coordinator:
         return digest.hexdigest()[:8]
 
     def save(self, directory: Path) -> None:
-        """Replace the directory atomically by the two files."""
         with (
             explain_write_errors(directory.parent, self.parameters.nbytes),
             replace_directory(directory) as draft,
@@ -146,7 +142,6 @@ class Coordinator:
 
     @classmethod
     def load(cls, directory: Path) -> Coordinator:
-        """Load a coordinator; `ConfigError` says what is wrong with it."""
         described, path = read_description(directory), directory / PARAMETERS
         parameters = read_floats(path)
         try:

@@ -137,7 +137,6 @@ class HiddenStateReader:
             await self._model.release()
 
     async def read(self, text: str) -> Vector:
-        """Return the chosen token's hidden state after the last layer."""
         loaded = await self._model.ready()
         tokens = loaded.encode_text(text)
         if not tokens:

@@ -28,7 +28,6 @@ Vector = NDArray[np.float64]
 
 
 def default_population(parameters: int) -> int:
-    """Return the default population size, ⌈4 + 3 ln n⌉, as in the paper."""
     return math.ceil(4 + 3 * math.log(parameters))
 
 
@@ -86,7 +85,6 @@ class SearchSpace:
         return self.described.size_with(len(self.directions))
 
     def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coordinator's parameters for these numbers."""
         if self.directions is None:
             return chosen
         scales = sum(self.described.ranks)

@@ -41,14 +41,10 @@ from podium_lab.evolution.trials import (
 )
 
 COORDINATOR: Final = "coordinator"
-"""The directory of the coordinator, below the output."""
-
 DIRECTION_QUESTIONS: Final = 256
-"""The questions by whose hidden states directions are found."""
 
 
 def train(recipe: Recipe) -> None:
-    """Evolve the recipe's coordinator."""
     with (
         explain_out_of_space(recipe.output, memory_keys="evolve.questions or evolve.population"),
         TrainingLog(recipe) as training_log,
@@ -85,7 +81,6 @@ async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
 async def _describe(
     recipe: Recipe, evolve: EvolveTable, workers: WorkerSet, reader: HiddenStateReader
 ) -> CoordinatorDescription:
-    """Return the coordinator's description, without its numbers."""
     shape = await reader.shape(evolve.matrices)
     names = tuple(worker.profile.name for worker in workers.workers)
     return CoordinatorDescription(

@@ -157,13 +157,11 @@ class CachedReader:
         self._read: dict[str, asyncio.Task[Vector]] = {}
 
     async def read(self, transcript: str) -> Vector:
-        """Return the hidden state, cached or read now."""
         if transcript not in self._read:
             self._read[transcript] = asyncio.ensure_future(self._reader.read(transcript))
         return await self._read[transcript]
 
     async def states(self) -> list[Vector]:
-        """Return all hidden states, in the order of reading."""
         return await asyncio.gather(*self._read.values())
 
 
