@@ -75,6 +75,10 @@ class StrategyRow:
         return Counter(worker for sample in self.samples for worker in sample.workers)
 
     @property
+    def shape_counts(self) -> Counter[str]:
+        return Counter(sample.topology for sample in self.samples)
+
+    @property
     def role_counts(self) -> Counter[str]:
         return Counter(role.value for sample in self.samples for role in sample.roles)
 
@@ -173,7 +177,7 @@ class StrategyRow:
             },
             "entropy_bits": _round(self.entropy_bits),
             "worker_shares": _round_all(shares(self.worker_counts)),
-            "topology_shares": _round_all(shares(Counter(s.topology for s in self.samples))),
+            "topology_shares": _round_all(shares(self.shape_counts)),
             "role_shares": _round_all(shares(self.role_counts)),
             "errors": self.errors,
             "note": self.note,

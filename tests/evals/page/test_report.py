@@ -171,7 +171,7 @@ def test_there_are_tables_by_difficulty_kind_worker_and_shape(page: Element) -> 
     assert sum(float(cell) for cell in conductor[1:-1]) == pytest.approx(100, abs=2)
     assert 0 < float(conductor[-1]) < 1.6
     shapes = table_of(page, "Workflows by shape").cells()
-    assert shapes[0][1:3] == ["one-shot", "chain"]
+    assert {"one-shot", "chain"} <= set(shapes[0])
 
 
 def test_errors_and_skipped_lines_are_listed(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ The page is one file that loads nothing and runs nothing.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from podium._util.distribution import entropy_bits, shares
 from podium._util.files import explain_write_errors, write_atomically
 from podium.core.roles import step_roles
 from podium.core.run import Round, Run
-from podium.core.workflow import Access, Shape, Step
+from podium.core.workflow import Step
 from podium.evals.comparison import (
     BEST_SINGLE,
     PER_TASK_BEST,
@@ -27,7 +26,7 @@ from podium.evals.comparison import (
     find_references,
 )
 from podium.evals.log import EvalLog, read_eval_log
-from podium.evals.page.rendering import SHADES, UNKNOWN, interval, plural, render
+from podium.evals.page.rendering import plural, render
 from podium.evals.results import (
     ErrorSummary,
     PairedDifference,
@@ -82,6 +81,8 @@ def report_page(view: EvalView) -> str:
         kinds=KINDS,
         kind_of=kind_of,
         trend=trend,
+        shares=shares,
+        entropy_bits=entropy_bits,
         MAX_SKIPPED=MAX_SKIPPED,
     )
 
@@ -130,22 +131,6 @@ def trend(difference: PairedDifference) -> str:
     if difference.p_value >= SIGNIFICANT:
         return "unsure"
     return "better" if difference.share.value > 0 else "worse"
-
-
-class Cell(NamedTuple):
-    """A shaded cell of a table."""
-
-    text: str
-    shade: int = 0
-    title: str = ""
-
-
-class ShadedTable(NamedTuple):
-    """A table with a row per strategy: columns with hints, and cells by strategy."""
-
-    caption: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
 class FailureGroup(NamedTuple):
@@ -215,36 +200,12 @@ class EvalView:
         return None
 
     @property
-    def role_tables(self) -> list[ShadedTable]:
-        """Return the shares of workers and of workflow shapes, of the strategies that plan."""
-        rows = planning_rows(self.rows)
-        return [
-            _shares_table(rows, lambda row: row.worker_counts, "Steps by worker, in percent"),
-            _shares_table(rows, _shape_counts, "Workflows by shape, in percent"),
-        ]
-
-    @property
-    def accuracy_tables(self) -> list[ShadedTable]:
-        """Return accuracies by difficulty and by kind, if there is more than one of these."""
-        found = []
-        if any(len(row.levels) > 1 for row in self.rows):
-            caption = "Accuracy by difficulty, in percent"
-            found.append(_accuracy_table(self.rows, lambda row: row.levels, caption))
-        if any(len(row.kinds) > 1 for row in self.rows):
-            caption = "Accuracy by kind of task, in percent"
-            found.append(_accuracy_table(self.rows, lambda row: row.kinds, caption))
-        return found
+    def planning_rows(self) -> list[StrategyRow]:
+        return planning_rows(self.rows)
 
     @property
     def errors(self) -> tuple[ErrorSummary, ...]:
         return summarise_errors(self.log.all_rows)
-
-    @property
-    def skipped(self) -> list[str]:
-        """Return the lines of the suite that are no tasks, with the reason."""
-        return [
-            f"{line['where']}: {line['reason']}" for line in self.log.summary.get("skipped") or ()
-        ]
 
     @property
     def failures(self) -> Iterator[FailureGroup]:
@@ -316,61 +277,6 @@ class RunDetails:
     def nested(self, runs: Sequence[Run]) -> RunDetails | None:
         """Return the last nested run of a step, down to `MAX_DEPTH`."""
         return RunDetails(runs[-1], self._depth + 1) if runs and self._depth < MAX_DEPTH else None
-
-    @staticmethod
-    def access(access: Access) -> str:
-        """Return the earlier steps that a step reads, in words."""
-        return "all earlier steps" if access == "all" else ", ".join(map(str, access)) or "nothing"
-
-
-def _accuracy_table(
-    rows: Sequence[StrategyRow],
-    parts: Callable[[StrategyRow], Mapping[str, StrategyRow]],
-    caption: str,
-) -> ShadedTable:
-    by_row = [parts(row) for row in rows]
-    names = dict.fromkeys(name for part in by_row for name in part)
-    sizes = {name: max(len(p[name].outcomes) for p in by_row if name in p) for name in names}
-    return ShadedTable(
-        caption,
-        [(name or "all", plural(sizes[name], "task")) for name in names],
-        [
-            (row.strategy, [_accuracy_cell(part.get(name)) for name in names])
-            for row, part in zip(rows, by_row, strict=True)
-        ],
-    )
-
-
-def _accuracy_cell(row: StrategyRow | None) -> Cell:
-    if row is None:
-        return Cell(UNKNOWN)
-    share = row.accuracy
-    title = f"{interval(share)} over {plural(len(row.outcomes), 'task')}"
-    return Cell(f"{share.value * 100:.0f}", round(share.value * SHADES), title)
-
-
-def _shares_table(
-    rows: Sequence[StrategyRow], counts: Callable[[StrategyRow], Mapping[str, int]], caption: str
-) -> ShadedTable:
-    counted = [counts(row) for row in rows]
-    names = dict.fromkeys(name for found in counted for name in found)
-    hint = "How evenly the steps are spread: 0 for one alone, 1 for two alike, 2 for four"
-    lines = []
-    for row, found in zip(rows, counted, strict=True):
-        parts = shares(found)
-        cells = [_share_cell(parts.get(name, 0.0)) for name in names]
-        lines.append((row.strategy, [*cells, Cell(f"{entropy_bits(found):.2f}", -1)]))
-    return ShadedTable(caption, [*((name, "") for name in names), ("entropy, bits", hint)], lines)
-
-
-def _share_cell(share: float) -> Cell:
-    text = f"{share * 100:.0f}" if share >= 0.005 else "<1" if share else "·"
-    return Cell(text, round(share * SHADES))
-
-
-def _shape_counts(row: StrategyRow) -> Mapping[str, int]:
-    found = Counter(sample.topology for sample in row.samples)
-    return {shape: found[shape] for shape in (*Shape, *found) if shape in found}
 
 
 def _model_name(model: str) -> str:
