@@ -25,7 +25,6 @@ from podium.conductors.tiers import (
 from podium.core.conductor import Conductor, Plan, PlanningContext
 
 KINDS: Final = ("model", "rules", "fixed", "router", "evolved")
-"""The values of `conductor.kind`."""
 
 
 __all__ = [

@@ -26,8 +26,6 @@ from podium.core.run import Round, StepRecord, TurnRole
 
 FILE: Final = "coordinator.json"
 PARAMETERS: Final = "parameters.npy"
-"""The file of its numbers, in the same directory."""
-
 FORMAT: Final = "podium-coordinator"
 VERSION: Final = 1
 

@@ -86,7 +86,6 @@ def _price_band(dollars: float) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Replace all white space by single spaces."""
     return " ".join(text.split())
 
 

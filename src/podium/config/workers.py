@@ -71,7 +71,6 @@ PROVIDERS: Final = (
     PYTHON_PROVIDER,
     CONDUCTOR_PROVIDER,
 )
-"""The values of a worker's `provider`."""
 
 PDF_PROVIDERS: Final = frozenset(
     {"anthropic", "azure", "bedrock", "google", "openai", "openrouter", "vertex"}

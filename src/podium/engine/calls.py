@@ -250,7 +250,6 @@ class Calls:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the run's deadline, or None without one."""
         return self._ledger.seconds_left
 
     async def __call__(

@@ -200,7 +200,6 @@ class Execution:
                 task.cancel()
 
     def start(self) -> None:
-        """Start the ready steps before `execute` is called."""
         ready, self._ready = self._ready, []
         for index in ready:
             self._start(index)

@@ -103,7 +103,6 @@ def compose_prompt(
 
 @cache
 def prompt_hash() -> str:
-    """Return a fingerprint of the engine's prompt texts."""
     texts = "\0".join(prompt_text(name) for name in PROMPT_FILES)
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 

@@ -27,7 +27,6 @@ from podium.server.api_error import ApiError
 TIERS: Final = MappingProxyType[str, Tier](
     {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}
 )
-"""Model names to tiers."""
 
 MODEL_NAMES: Final = MappingProxyType[Tier, str]({tier: name for name, tier in TIERS.items()})
 
@@ -89,7 +88,6 @@ class ModelCatalog:
         }
 
     def find(self, name: str) -> ModelTarget:
-        """Return what serves the model; raises `ApiError` not_found."""
         target = self._targets.get(name)
         if target is not None:
             return target

@@ -56,7 +56,6 @@ class ModelLoader:
         return self._task is not None and not self._task.done()
 
     def begin(self, workers: Iterable[object]) -> None:
-        """Start loading the models of these workers."""
         loadable = [worker for worker in workers if isinstance(worker, LoadableWorker)]
         if loadable:
             self._task = asyncio.create_task(_load(loadable))

@@ -58,8 +58,6 @@ LoadSettings = Callable[[], Awaitable[Settings]]
 """Finds the settings as a server starts."""
 
 SERVE_OPTIONS: Final = "PODIUM_SERVE"
-"""The variable with the options for worker processes."""
-
 SESSION_VARIABLE: Final = "PODIUM_SESSION_SECRET"
 """The variable with the secret of browser sessions; set it for several servers at one address."""
 
@@ -87,7 +85,6 @@ class ServeOptions:
     server: dict[str, Any]
 
     async def settings(self) -> Settings:
-        """Load the settings with these options."""
         settings = await discover_settings(
             os.environ,
             config=Path(self.config) if self.config else None,
@@ -152,7 +149,6 @@ async def _open(find: LoadSettings, stack: AsyncExitStack) -> Service:
 
 
 def from_environment() -> FastAPI:
-    """Create the application of a worker process."""
     chosen = ServeOptions(**json.loads(os.environ[SERVE_OPTIONS]))
     configure_logging(chosen.server["log"])
     _tune_garbage_collection()

@@ -121,7 +121,6 @@ class Artifact:
 
     @property
     def metrics(self) -> Path:
-        """The metrics file of a training run."""
         return self.path if self.path.suffix == METRICS_SUFFIX else self.path / METRICS
 
 
@@ -517,7 +516,6 @@ def _sample_files(directory: Path) -> list[Path]:
 
 
 def _latest(directory: Path) -> float | None:
-    """Return the time of the last write."""
     times = []
     for file in (*directory.glob("*.jsonl"), directory / SUMMARY, directory / MANIFEST):
         try:

@@ -197,7 +197,6 @@ class RunStore:
         return []
 
     async def delete(self, run_id: str) -> None:
-        """Delete a run by its full id; raises `NotFound`."""
         raise _not_stored(run_id)
 
     async def delete_before(self, moment: str) -> int:

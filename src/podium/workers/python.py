@@ -132,7 +132,6 @@ def _parse(program: str) -> list[ast.stmt]:
 
 
 def parse_program(program: str) -> list[ast.stmt]:
-    """Parse a program; `SyntaxError` for any that cannot be."""
     if len(program) > LONGEST_PROGRAM:
         raise SyntaxError("the program is too long")
     try:

@@ -51,8 +51,6 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "dtype": str,
     "device": str,
 }
-"""The options and their types."""
-
 _RANGES: Final = {
     "temperature": ((0.0, math.inf), "0 or more"),
     "top_p": ((math.ulp(0.0), 1.0), "more than 0, and at most 1"),

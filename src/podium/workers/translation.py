@@ -168,7 +168,6 @@ def sampling_fields(request: Request, profile: WorkerProfile, **names: str) -> d
 
 
 def refuse_grammar(request: Request, profile: WorkerProfile) -> None:
-    """Refuse a grammar: only local models follow one."""
     if request.grammar:
         raise RequestRefused(
             f"worker {profile.name!r} cannot follow a grammar; use a local model, or a schema"
@@ -176,7 +175,6 @@ def refuse_grammar(request: Request, profile: WorkerProfile) -> None:
 
 
 def refuse_seed(request: Request, profile: WorkerProfile) -> None:
-    """Refuse a seed, for APIs that have none."""
     if request.seed is not None:
         raise RequestRefused(
             f"worker {profile.name!r} takes no seed; leave it out, or ask another worker"

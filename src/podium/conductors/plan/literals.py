@@ -18,8 +18,6 @@ MAX_DEPTH: Final = 6
 """A plan is at most a list of objects of lists; the rest is room for ignored keys."""
 
 MAX_SHOWN_CHARS: Final = 40
-"""Characters of a plan that an error message quotes."""
-
 _DOUBLE: Final = "“”„‟"
 _SINGLE: Final = "‘’‚‛"
 _QUOTES: Final = f"\"'{_DOUBLE}{_SINGLE}"

@@ -27,7 +27,6 @@ ACCEPTANCE: Final = {
 }
 
 OPENING: Final = {"lists": f"{MODEL_ID} = [", "step-by-step": f'{{"{STEPS}": ['}
-"""The beginning of every plan."""
 
 
 def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:

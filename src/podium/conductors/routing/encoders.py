@@ -87,7 +87,6 @@ class HashedEncoder:
 
 
 def read_encoder(document: Mapping[str, Any]) -> Encoder:
-    """Read an encoder from JSON."""
     if document["name"] == "hashed":
         return HashedEncoder(decode_array(document["weights"]))
     return Embedder.load(tokens=document["tokens"], layers=document["layers"])

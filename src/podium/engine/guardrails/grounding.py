@@ -16,8 +16,6 @@ from podium.core.tags import unused_suffix
 from podium.engine.guardrails.base import Block, GuardrailInput, Note, Pass, Replan, Verdict, Verify
 
 Ungrounded = Literal["block", "replan", "note"]
-"""Effect of an answer that is not grounded."""
-
 TAGS: Final = ("question", "reply", "answer")
 
 MAX_REASON_CHARS: Final = 400

@@ -188,8 +188,6 @@ DETECTORS: Final[tuple[Detector, ...]] = (
 
 
 Found = Literal["redact", "block"]
-"""Effect of a finding."""
-
 PLACEHOLDER: Final = re.compile(rf"\[({'|'.join(KINDS)}) (\d{{1,6}})\]")
 MAX_PLACEHOLDER_CHARS: Final = max(map(len, KINDS)) + len("[ 999999]")
 

@@ -92,7 +92,6 @@ def out_of_budget(key_name: str, spent: ExhaustedCap | None) -> ApiError:
 
 
 def too_many_failures(wait: float) -> ApiError:
-    """Build the 429 of too many wrong keys."""
     message = f"too many invalid API keys; try again in {math.ceil(wait)} s"
     return ApiError("rate_limited", message, retry_after=wait)
 
@@ -119,7 +118,6 @@ class FailedAuthLimiter:
         return 0.0 if bucket is None else bucket.wait(1, now)
 
     def add(self, address: str, now: float) -> None:
-        """Count a wrong key."""
         network = network_of(address)
         bucket = self._buckets.pop(network, None) or TokenBucket(FAILURES_PER_MINUTE, now)
         bucket.wait(1, now)

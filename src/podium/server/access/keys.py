@@ -85,7 +85,6 @@ def make_key(
     expires_at: str | None = None,
     clock: Callable[[], str] = timestamp,
 ) -> NewKey:
-    """Create a key. It is not stored yet."""
     if not name.strip() or len(name) > MAX_NAME:
         raise UsageError(
             f"invalid key name {name[: MAX_NAME + 1]!r}; expected 1 to {MAX_NAME} characters"
@@ -141,7 +140,6 @@ class Sessions:
 
 
 def new_secret() -> str:
-    """Create a secret to sign sessions with."""
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
@@ -283,7 +281,6 @@ class KeyManager:
         return made
 
     async def change(self, before: Key, after: Key, *, force: bool = False) -> None:
-        """Replace the name, rules and expiry of a key."""
         if after.name != before.name:
             await self._check_name(after)
         if not _is_admin(after) or after.expires_at not in (None, before.expires_at):
@@ -321,7 +318,6 @@ class KeyManager:
         raise UsageError(f"key not found: {wanted!r}; list the keys with: podium keys list")
 
     async def describe_all(self) -> list[KeyInfo]:
-        """Describe all keys, newest first; revoked ones are included."""
         return await self.describe(await self.store.keys())
 
     async def describe(self, keys: Sequence[Key]) -> list[KeyInfo]:

@@ -125,7 +125,6 @@ class KeyBudget:
 
     @property
     def is_capped(self) -> bool:
-        """True if the key has any cap."""
         return bool(self._caps)
 
     @property
@@ -446,7 +445,6 @@ class SharedBudget:
             await self._ask(None)
 
     async def close(self) -> None:
-        """Wait for writes in progress."""
         await self._writer.wait()
 
     async def _ask(self, reservation: Reservation | None) -> Amount | None:
@@ -556,7 +554,6 @@ class SharedRates:
         self._writer.start_in(CORRECTION_SECONDS)
 
     async def close(self) -> None:
-        """Write the pending correction."""
         if self._correction:
             self._writer.start()
         await self._writer.wait()

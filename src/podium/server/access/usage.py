@@ -56,7 +56,6 @@ class BackgroundWriter:
         self._is_due = False
 
     def start(self) -> None:
-        """Write now, or again after the write in progress."""
         self.cancel_timer()
         self._is_due = True
         if self._task is None or self._task.done():
@@ -224,7 +223,6 @@ class UsageWriter:
                 log.warning("cannot store the usage of keys yet: %s", error)
 
     async def close(self) -> None:
-        """Write all pending usage, and accept no more."""
         self._closed = True
         await self._writer.wait()
         await self.write()

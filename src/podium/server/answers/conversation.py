@@ -228,7 +228,6 @@ def parse_response_id(id_: str) -> tuple[str, int]:
 def output_message(
     thinking: tuple[Thinking, ...], text: str, calls: tuple[ToolCall, ...]
 ) -> Message:
-    """Return a response as the assistant's message."""
     texts = (Text(text),) if text else ()
     return Message("assistant", (*thinking, *texts, *calls))
 

@@ -322,7 +322,6 @@ def _describe_tool_images(message: Message, profile: WorkerProfile) -> Message:
 
 
 def _check(request: ApiRequest, profile: WorkerProfile) -> None:
-    """Refuse options that a single worker cannot honour."""
     params, options = request.params, request.response_options
     for name in ("workflow", "max_steps", "rounds", "quality_bias", "rerun"):
         if getattr(params, name) is not None:

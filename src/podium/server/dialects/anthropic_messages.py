@@ -84,7 +84,6 @@ _DEFAULT_HINT: Final = (
 
 
 def conversation(body: Fields) -> tuple[Message, ...]:
-    """Read the system prompt and all messages."""
     words = body.optional("system", _system)
     turns = _Turns()
     body.required("messages", array(turns.take, most=MAX_MESSAGES, least=1))
@@ -124,7 +123,6 @@ class _Turns:
         self._last_role: Role | None = None
 
     def take(self, value: object, path: str) -> None:
-        """Read the next message; an empty one is skipped."""
         fields = read_object(value, path).expect(_MESSAGE)
         role = fields.required("role", choice(_ROLES))
         if role == "assistant" and self._last_role == "user":

@@ -49,7 +49,6 @@ def thinking_block(thinking: tuple[Thinking, ...], *, in_words: bool) -> dict[st
 
 
 def redacted_block(encoded: str) -> dict[str, Any]:
-    """Return a block of opaque thinking without text."""
     return {"type": "redacted_thinking", "data": encoded}
 
 
@@ -101,7 +100,6 @@ def message_start(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
 
 
 def stop_fields(answer: ApiResponse) -> dict[str, Any]:
-    """Return `stop_reason` and `stop_sequence`."""
     if answer.tool_calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
     if answer.finish == "stop" and answer.stop_sequence:
@@ -161,7 +159,6 @@ def usage(total: Usage, orchestration: Usage) -> dict[str, Any]:
 
 
 def anthropic_error(error: ApiError) -> dict[str, Any]:
-    """Return an error, as a body or an event."""
     message = str(error)
     if error.field and error.field not in message:
         message = f"{error.field}: {message}"

@@ -104,7 +104,6 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
 
 
 def echoed_fields(request: ApiRequest) -> dict[str, Any]:
-    """Return the request's fields that the response repeats."""
     body = request.body
     fields: dict[str, Any] = {}
     if body.get("metadata") is not None:
@@ -132,7 +131,6 @@ def is_refusal(request: ApiRequest, answer: ApiResponse) -> bool:
 
 
 def finish_reason(answer: ApiResponse) -> str:
-    """Return OpenAI's finish reason."""
     return "tool_calls" if answer.tool_calls else FINISH_REASONS[answer.finish]
 
 

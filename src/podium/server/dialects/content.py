@@ -222,7 +222,6 @@ def _from_base64(data: str) -> bytes:
 
 
 def _is_text(media_type: str) -> bool:
-    """True for `text/…` in UTF-8."""
     kind, *parameters = media_type.lower().replace(" ", "").split(";")
     charset = next(
         (parameter[8:] for parameter in parameters if parameter.startswith("charset=")), ""
@@ -509,7 +508,6 @@ def _known_counts(**counts: int | None) -> dict[str, int]:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """Return the `error` object of a body or stream."""
     kind = ERRORS[error.reason]
     unknown_model = error.reason == "not_found" and error.field == "model"
     return {

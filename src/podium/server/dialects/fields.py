@@ -166,7 +166,6 @@ class Fields:
         return join_path(self.path, name)
 
     def has(self, name: str) -> bool:
-        """True if the field is present and not null."""
         return self.values.get(name) is not None
 
     def required(self, name: str, reader: Reader[Value]) -> Value:

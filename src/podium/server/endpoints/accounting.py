@@ -73,7 +73,6 @@ class SpendingGroup:
 
     @property
     def total(self) -> Spending:
-        """The sum over all days."""
         return sum(self.days.values(), NOTHING)
 
 
@@ -141,7 +140,6 @@ def total_spending(used: Iterable[KeyUsage]) -> Spending:
 
 
 def _group(spent: Iterable[tuple[str, str, Spending]]) -> list[SpendingGroup]:
-    """Group spending by name and day, most expensive first."""
     found = defaultdict[str, dict[str, Spending]](dict)
     for name, day, amount in spent:
         found[name][day] = found[name].get(day, NOTHING) + amount
@@ -153,7 +151,6 @@ router = APIRouter()
 
 
 async def key_names(service: Service, principal: Principal) -> dict[str, str]:
-    """Return the names of the visible keys by id."""
     if not principal.has_scope("admin"):
         return {principal.key_id: principal.name}
     return {key.id: key.name for key in await (await service.store.flush()).keys.keys()}

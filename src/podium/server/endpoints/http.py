@@ -118,17 +118,14 @@ class HttpExchange:
     async def respond_json(
         self, status: int, document: Any, headers: Mapping[str, str] = {}
     ) -> None:
-        """Send a JSON response."""
         body = encode_json(document)
         await self._send(self._head(status, JSON, headers, len(body)))
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin_stream(self) -> None:
-        """Start a stream of server-sent events."""
         await self._send(self._head(200, EVENTS, {"X-Accel-Buffering": "no"}))
 
     async def send_chunk(self, chunk: bytes) -> None:
-        """Send a part of the stream."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end_stream(self) -> None:
@@ -407,8 +404,6 @@ OWN_SITES: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site for our own pages, and for no page."""
 
 FORM: Final = "application/x-www-form-urlencoded"
-"""The content type that curl sends by default."""
-
 _LABEL: Final = re.compile(r"[a-z0-9_-]+")
 
 
@@ -456,7 +451,6 @@ def _is_own_page(headers: Mapping[str, str]) -> bool:
 
 
 async def authenticate_request(request: Request) -> Principal:
-    """Authenticate a request to one of FastAPI's endpoints."""
     address = client_address(request.scope)
     principal = await authenticate(get_service(request), request.method, request.headers, address)
     return replace(principal, address=address)

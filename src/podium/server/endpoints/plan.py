@@ -84,7 +84,6 @@ async def count_tokens(
 
 
 def _to_chat_body(body: dict[str, Any]) -> dict[str, Any]:
-    """Turn a `question` into `messages`."""
     if "question" not in body:
         return body
     if "messages" in body:

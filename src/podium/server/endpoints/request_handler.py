@@ -275,7 +275,6 @@ class RequestHandler:
         return replace(request, idempotency_key=IdempotencyKey(name, digest))
 
     async def _send_error(self, error: ApiError) -> None:
-        """Send the error, unless a stream has sent it."""
         self._error = error
         error.request_id = self.exchange.request_id
         if self.exchange.started:
@@ -301,7 +300,6 @@ class RequestHandler:
         return self.cost.run.id
 
     def _record(self) -> None:
-        """Count the request and write its log line."""
         seconds = time.perf_counter() - self._started_at
         metrics = self.service.metrics
         model = self._target.name if self._target is not None else ""

@@ -49,7 +49,6 @@ class AuditRecorder:
         subject: str = "",
         details: AuditDetails | None = None,
     ) -> None:
-        """Record an action; raises `StoreError` if that fails."""
         if self.log is None:
             return
         event = AuditEvent(

@@ -85,7 +85,6 @@ class EventBroadcaster:
                 del self._events[root]
 
     def is_running(self, run_id: str) -> bool:
-        """True if this process performs the run."""
         return run_id in self._events
 
     def started_run(self, run_id: str) -> Run | None:

@@ -72,7 +72,6 @@ class WriteRetryQueue:
         return self._runs[run_id].run if run_id in self._runs else None
 
     def add(self, run: Run, error: StoreError) -> None:
-        """Add a run that could not be written."""
         LOGGER.warning("%s is not stored yet, retrying: %s", run.id, error)
         self._runs[run.id] = _PendingRun(time.monotonic() + RETRY_LIMIT_SECONDS, run, str(error))
         if len(self._runs) > MAX_RETRIED:
@@ -285,7 +284,6 @@ class BufferedRunStore(RunStore):
         await self._store.release_claim(run)
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Renew the leases of the runs that are written."""
         written = [run_id for run_id in run_ids if run_id not in self._unwritten]
         return await self._store.heartbeat(written) if written else ()
 

@@ -45,7 +45,6 @@ async def delete_expired_runs(store: RunStore, days: float | None) -> None:
 
 
 async def delete_runs_before(store: RunStore, oldest: datetime) -> None:
-    """Delete the runs that started before a time."""
     await _log_deleted(store.delete_before(timestamp(oldest)), "old runs")
 
 

@@ -254,7 +254,6 @@ def _step_of(running: _Running, index: int) -> Span:
 
 
 def _token_counts(usage: Usage) -> dict[str, int]:
-    """Return the known token counts of a call."""
     counts = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -264,6 +263,5 @@ def _token_counts(usage: Usage) -> dict[str, int]:
 
 
 def _total(usage: Usage, cost_usd: float | None) -> dict[str, float]:
-    """Return the known token counts of all calls."""
     sums = {"podium.total_tokens": usage.total_tokens, "podium.cost_usd": cost_usd}
     return {name: value for name, value in sums.items() if value is not None}

@@ -61,7 +61,6 @@ class AuditLog(DatabasePart):
     """Stores audit entries, one after another across processes."""
 
     async def add(self, event: AuditEvent) -> AuditEntry:
-        """Append an entry; raises `StoreError`."""
         event = replace(
             event,
             actor=storable_text(event.actor),

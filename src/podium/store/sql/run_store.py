@@ -94,7 +94,6 @@ class Batcher(Generic[Item]):
         self._writer: asyncio.Task[None] | None = None
 
     async def add(self, item: Item) -> None:
-        """Write the item, and wait until it is written."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._waiting.append((item, done))
@@ -103,7 +102,6 @@ class Batcher(Generic[Item]):
         await done
 
     async def close(self) -> None:
-        """Wait for pending writes."""
         if self._writer is not None:
             await asyncio.wait({self._writer})
 

@@ -229,7 +229,6 @@ class AdapterStack:
 def write_adapter(
     directory: Path, tensors: Mapping[str, Tensor], shape: LoraShape, base: str
 ) -> None:
-    """Write an adapter atomically, replacing an existing one."""
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -145,7 +145,6 @@ def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
 
 
 def _find_turn_ends(name: str, model: Any, tokenizer: Any) -> Pretrained:
-    """Determine the chat template and the end-of-turn tokens."""
     if not tokenizer.chat_template:
         raise ConfigError(
             f"the model {name!r} has no chat template, so it was not made to converse; use one "

@@ -51,7 +51,6 @@ class AdapterConfig:
 
 
 def read_config(directory: Path) -> AdapterConfig:
-    """Read the configuration of the adapter in that directory."""
     path = directory / CONFIG_FILE
     try:
         raw = json.loads(path.read_text("utf-8"))
@@ -145,7 +144,6 @@ _HUB_FILE: Final = re.compile(
 )
 
 _PATHS: Final = (".", "~", "/")
-"""Prefixes of paths."""
 
 
 class DamagedDownload(StoreError):

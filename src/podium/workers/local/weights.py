@@ -292,7 +292,6 @@ def _record_path(path: Path) -> Path:
 
 
 def _read_record(record: Path) -> dict[str, str]:
-    """Read a record; empty if missing or damaged."""
     try:
         noted = json.loads(record.read_text("utf-8"))
     except (OSError, ValueError):

@@ -93,7 +93,6 @@ class ProgramResult:
 
 
 def require_sandbox() -> None:
-    """Raise `ConfigError` on systems that cannot run the sandbox."""
     if not hasattr(os, "fork"):
         raise ConfigError("the sandbox needs Linux or macOS")
 

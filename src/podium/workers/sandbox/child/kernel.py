@@ -73,7 +73,6 @@ def _call(what: str, number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, first: int, second: int = 0) -> None:
-    """Change an attribute of this process."""
     arguments = [ctypes.c_ulong(number) for number in (first, second, 0, 0)]
     _check(_libc.prctl(option, *arguments), f"prctl {option}")
 
@@ -101,7 +100,6 @@ def mount(source: str, target: str, form: str, flags: int, options: str = "") ->
 
 
 def make_read_only(target: str) -> None:
-    """Make a mount and everything below it read-only."""
     attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY | MS_NOSUID, 0, 0, 0)
     _call(
         f"making {target} read-only",
@@ -131,7 +129,6 @@ def give_up_capabilities() -> None:
 
 
 def has_seccomp() -> bool:
-    """True if the kernel can filter system calls."""
     return bool(_libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
 
 

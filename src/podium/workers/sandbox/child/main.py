@@ -133,7 +133,6 @@ def send_result(ended: ChildResult) -> None:
 
 
 def run_inputs(context: ChildContext, request: dict[str, Any], codes: list[CodeType]) -> None:
-    """Run the program anew for each input."""
     function = request["function"]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for text in request["inputs"]:

@@ -173,7 +173,6 @@ def serve(codes: Sequence[CodeType], hearing: int, answering: int) -> NoReturn:
 
 
 def _message(error: BaseException) -> str:
-    """Return the error's text, which may fail too."""
     try:
         return str(error)[:1000]
     except BaseException:  # noqa: BLE001
@@ -243,7 +242,6 @@ class RemoteObject:
 
     @property
     def number(self) -> int:
-        """The object's number in the program's table."""
         return self._number
 
 
