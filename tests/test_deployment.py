@@ -65,7 +65,7 @@ def ignored() -> list[str]:
     return [line for line in lines if not line.startswith("#")]
 
 
-def test_what_the_image_installs_is_locked_with_hashes() -> None:
+def test_image_requirements_are_locked_with_hashes() -> None:
     install_command = re.findall(r"pip install (.*)", DOCKERFILE)
     assert install_command == [
         "--require-hashes --requirement requirements-serve.lock",

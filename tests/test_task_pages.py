@@ -222,7 +222,7 @@ def test_every_configuration_on_the_pages_loads(page: str, table: str, where: Pa
 
 
 @pytest.mark.parametrize("page", NOT_RUN)
-def test_what_is_not_run_is_marked_with_its_reason(page: str) -> None:
+def test_skipped_commands_state_their_reason(page: str) -> None:
     assert tuple(block.not_run for block in blocks(page) if block.not_run) == NOT_RUN[page]
 
 

@@ -50,7 +50,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, fault: BaseException)
     assert names(tmp_path) == ["new"]
 
 
-def test_what_a_killed_process_left_behind_is_no_hindrance(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_do_no_harm(tmp_path: Path) -> None:
     left = tmp_path / ".new.part"
     left.mkdir()
     (left / "half").write_text("", "utf-8")

@@ -19,7 +19,7 @@ def test_a_running_process_is_alive_and_an_ended_one_is_not() -> None:
     assert not is_alive(ended.stdout.strip())
 
 
-def test_what_runs_elsewhere_or_is_no_process_counts_as_gone() -> None:
+def test_foreign_and_missing_processes_count_as_gone() -> None:
     assert not is_alive("another-machine:1")
     assert not is_alive("")
 

@@ -50,7 +50,7 @@ def test_requests_and_tokens_are_both_limited() -> None:
     assert rates.wait(0, now=0.0) == pytest.approx(30.0)
 
 
-def test_what_was_estimated_wrongly_is_put_right() -> None:
+def test_wrong_estimates_are_corrected() -> None:
     rates = RateLimiter(requests_per_minute=None, tokens_per_minute=1000, now=0.0)
     rates.take(1000)
     rates.correct(-900)

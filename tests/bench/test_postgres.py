@@ -25,7 +25,7 @@ with running_postgres() as server:
 """
 
 
-def test_where_there_is_no_postgres_it_says_what_to_install(
+def test_missing_postgres_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(postgres, "programs", lambda: None)

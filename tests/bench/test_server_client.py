@@ -57,7 +57,7 @@ async def test_the_load_has_the_requested_concurrency() -> None:
     assert flooded.per_second == flooded.requests / flooded.seconds
 
 
-async def test_what_is_not_the_answer_ends_the_flood_and_is_shown() -> None:
+async def test_other_errors_end_the_flood_and_are_shown() -> None:
     async with listening(saying(REFUSAL)) as call:
         with pytest.raises(ConfigError, match="slow down"):
             await run_load(call, in_flight=2, seconds=5)

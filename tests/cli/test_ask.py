@@ -93,7 +93,7 @@ def test_json_is_the_object_that_is_specified_and_nothing_else(podium: Podium) -
     assert (document["budget"]["calls"], document["budget"]["spent"]["calls"]) == (9, 3)
 
 
-def test_where_nothing_can_be_drawn_the_plan_the_steps_and_the_answer_are_lines(
+def test_without_a_terminal_plan_steps_and_answer_are_lines(
     podium: Podium,
 ) -> None:
     ended = podium("ask", "--pool", SCRIPTED_POOL, COMPARE)

@@ -181,7 +181,7 @@ def test_the_doctor_lists_the_sandbox_layers(
     assert "the wall network" not in output
 
 
-def test_where_programs_cannot_be_run_the_doctor_says_so_and_continues(
+def test_doctor_continues_without_a_sandbox(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def walls() -> tuple[IsolationLayer, ...]:
@@ -250,7 +250,7 @@ def test_traces_without_their_extra_are_reported_with_how_to_get_it(
     assert "extra otel" in podium("doctor", "--pool", pool).out
 
 
-def test_what_the_mini_tier_lacks_is_reported_with_the_command_as_it_is_called_here(
+def test_mini_tier_problems_name_the_local_command(
     podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PODIUM_CALLED_AS", "./podium")

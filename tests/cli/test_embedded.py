@@ -43,7 +43,7 @@ def test_the_trained_conductor_of_the_etudes_hands_on_what_is_one_question(
 
 
 @pytest.mark.usefixtures("at_home")
-def test_what_takes_several_skills_becomes_a_step_for_each_and_specialists_do_them(
+def test_questions_of_several_skills_become_a_step_each(
     podium: Podium,
 ) -> None:
     run = podium("ask", "--offline", "--pool", "etudes", "--json", CHAIN).json

@@ -103,7 +103,7 @@ def test_a_task_that_grades_plans_needs_a_strategy_that_plans(
         (("etudes", "--baseline-conductor", "nobody"), "unknown conductor 'nobody'"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_one_line(
+def test_unmeasurable_input_is_refused_in_one_line(
     podium: Podium, role_pool: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
     ended = podium("eval", "run", *arguments, "--pool", role_pool)

@@ -50,7 +50,7 @@ def test_a_report_lies_in_its_evaluation_and_replaces_no_other(
     assert all((directory / "report" / "report.html").is_file() for directory in measured)
 
 
-def test_what_flipped_is_named(podium: Podium, measured: tuple[Path, Path]) -> None:
+def test_changed_tasks_are_named(podium: Podium, measured: tuple[Path, Path]) -> None:
     ended = podium("eval", "compare", *measured, "--strategy", "single:solver")
     assert ended.code == 0, ended.err
     assert "lost by the second: t0" in ended.out

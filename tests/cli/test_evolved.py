@@ -88,7 +88,7 @@ def test_a_coordinator_can_be_named_on_the_command_line(
     assert podium("ask", *led, "--exclude", "bob", "-q", QUESTION).out.strip() == "41"
 
 
-def test_what_cannot_be_led_is_refused(podium: Podium, make_pool: MakePool, trained: Path) -> None:
+def test_unusable_pools_are_refused(podium: Podium, make_pool: MakePool, trained: Path) -> None:
     led = ("--conductor", f"evolved:{trained}", "--pool", make_pool({"ann": "41", "cid": "42"}))
     ended = podium("ask", *led, QUESTION)
     assert ended.code == 2

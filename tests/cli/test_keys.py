@@ -129,7 +129,7 @@ def test_a_key_ends_on_a_day(podium: Podium) -> None:
         (("--exclude", "antropic"), "did you mean 'anthropic'?"),
     ],
 )
-def test_what_cannot_be_is_refused_and_makes_no_key(
+def test_invalid_rules_are_refused_and_make_no_key(
     podium: Podium, arguments: tuple[str, ...], complaint: str
 ) -> None:
     ended = podium("keys", "create", "Ada", *arguments)

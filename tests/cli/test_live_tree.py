@@ -96,7 +96,7 @@ def test_planning_is_shown_before_the_first_plan(events: list[Event]) -> None:
     assert canvas.picture() == "⠴ two-levels is planning, 2.5 s\n"
 
 
-async def test_what_guardrails_did_is_seen_to_the_question_and_to_replies() -> None:
+async def test_guardrail_actions_on_question_and_replies_are_shown() -> None:
     seen: list[Event] = []
     guard = Guardrail("privacy", Redaction())
     workers = [ScriptedWorker("a", "Ask bob@example.com.")]

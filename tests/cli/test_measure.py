@@ -85,7 +85,7 @@ def test_lines_that_are_no_tasks_are_named_and_counted_and_the_rest_is_measured(
     assert "line 3: the id 'one' was already used" in ended.err
 
 
-def test_what_a_strategy_of_ones_own_prints_is_no_part_of_the_json(
+def test_output_of_a_custom_strategy_stays_out_of_the_json(
     podium: Podium, make_pool: MakePool, tmp_path: Path
 ) -> None:
     tasks, mine = tmp_path / "tasks.jsonl", tmp_path / "mine.py"

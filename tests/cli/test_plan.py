@@ -15,7 +15,7 @@ def test_a_plan_is_printed_and_nothing_is_executed(podium: Podium) -> None:
     assert podium("runs", "list", "--json").json == []
 
 
-def test_what_plan_prints_as_json_run_carries_out(podium: Podium, tmp_path: Path) -> None:
+def test_run_executes_the_json_of_plan(podium: Podium, tmp_path: Path) -> None:
     planned = podium("plan", "--json", "--pool", SCRIPTED_POOL, QUESTION)
     assert planned.json["question"] == QUESTION
     file = tmp_path / "w.json"
@@ -42,7 +42,7 @@ def test_a_pool_of_one_model_is_never_planned_for(podium: Podium, make_pool: Mak
     assert ended.json["usage"]["orchestration_input_tokens"] == 0
 
 
-def test_what_was_wrong_with_a_plan_is_said_apart(podium: Podium, make_pool: MakePool) -> None:
+def test_plan_warnings_are_reported_separately(podium: Podium, make_pool: MakePool) -> None:
     pool = make_pool({"p": "I would rather not.", "q": "42"})
     ended = podium("plan", "--json", "--tier", "ultra", "--pool", pool, QUESTION)
     assert ended.code == 0

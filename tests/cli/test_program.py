@@ -26,6 +26,6 @@ def test_a_path_that_a_shell_would_take_apart_is_quoted(monkeypatch: pytest.Monk
     "text",
     ["podium.toml", "podium askew", "./podium ask", "a podium of three", "podium-mini runs it"],
 )
-def test_what_is_no_command_stays_as_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_texts_stay_unchanged(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CALLED_AS, "elsewhere/podium")
     assert with_program_name(text) == text

@@ -82,7 +82,7 @@ def test_a_nested_run_is_reported_inside_its_step() -> None:
     assert "        Your subtask: Say it" in lines
 
 
-def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> None:
+def test_guardrail_actions_stand_at_their_place_and_in_the_document() -> None:
     redacted = GuardrailCheck(
         guardrail="privacy", stage="question", action="redacted", reason="1 × e-mail"
     )

@@ -132,7 +132,7 @@ def test_a_training_that_died_before_its_first_checkpoint_restarts(
     ],
     ids=["no pool", "no answer", "no directory", "unknown key"],
 )
-def test_what_is_wrong_is_reported_before_anything_is_trained(
+def test_errors_are_reported_before_training(
     podium: Podium, trainer: Trainer, recipe: Path, break_it: Callable[[Path], Any], said: str
 ) -> None:
     break_it(recipe.parent)

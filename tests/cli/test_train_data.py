@@ -54,7 +54,7 @@ def test_one_command_makes_data_for_router_and_conductor_of_judged_runs(
     assert entry["details"] == {"outcomes": 1, "tasks": 1, "plans": 1}
 
 
-def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: MakePool) -> None:
+def test_skipped_runs_are_counted(podium: Podium, judged: str, make_pool: MakePool) -> None:
     bad = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", "Why?").json["run_id"]
     podium("runs", "feedback", bad, "0")
     result = podium(
@@ -137,7 +137,7 @@ def test_a_question_with_line_breaks_is_one_line(podium: Podium, make_pool: Make
     assert [item["question"] for item in lines("log.jsonl")] == [question]
 
 
-def test_where_nothing_was_judged_nothing_is_written_and_it_says_what_to_do(
+def test_unjudged_runs_write_nothing_and_say_what_to_do(
     podium: Podium, make_pool: MakePool
 ) -> None:
     podium("ask", "--pool", make_pool(), "How many?")
@@ -168,7 +168,7 @@ def test_a_file_that_would_be_empty_says_why_and_none_is_written(
         (("--from-evaluation", ".", "-o", "log.jsonl"), "holds no evaluation"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_conflicting_options_are_refused(
     podium: Podium, arguments: tuple[str, ...], complaint: str
 ) -> None:
     ended = podium("train", "data", *arguments)

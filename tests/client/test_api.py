@@ -428,7 +428,7 @@ async def test_a_closed_podium_refuses_everything_but_to_be_closed_again() -> No
             await call
 
 
-async def test_what_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path) -> None:
+async def test_failure_to_close_one_closes_the_others(tmp_path: Path) -> None:
     crew = [Holding("a"), Holding("b", OSError("stuck")), Holding("c")]
     podium = AsyncPodium(crew, FixedConductor(ALONE), store=tmp_path / "runs.db")
     await podium.ask("why?")

@@ -20,7 +20,7 @@ def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 calm done" in capsys.readouterr().out
 
 
-def test_what_the_page_says_of_a_run_is_there() -> None:
+def test_documented_run_fields_exist() -> None:
     table = PAGE.read_text("utf-8").partition("| `run.…` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     names = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]

@@ -42,7 +42,7 @@ def test_the_size_is_that_of_the_scales_and_of_the_head() -> None:
         ({"turns": 0}, "turns is 0; it must be 1 or more"),
     ],
 )
-def test_what_cannot_be_a_coordinator_is_refused(changes: dict[str, Any], reason: str) -> None:
+def test_invalid_coordinators_are_refused(changes: dict[str, Any], reason: str) -> None:
     usual: dict[str, Any] = {"workers": ("ann", "bob"), "base": "tiny", "width": 4}
     with pytest.raises(ConfigError, match=reason):
         CoordinatorDescription(**{**usual, **changes})
@@ -91,7 +91,7 @@ def test_a_worker_with_another_model_is_another_worker() -> None:
         TRAINED.narrowed_to(pool_of(ann="a-2"))
 
 
-def test_where_models_are_not_known_names_alone_count() -> None:
+def test_unknown_models_match_by_name() -> None:
     unknown = CoordinatorDescription(workers=("ann", "bob"), base="tiny", width=4)
     unknown.check(pool_of(ann="any", bob=""))
     assert unknown.shared_workers(pool_of(ann="any")) == ("ann",)
@@ -102,7 +102,7 @@ def written(directory: Path, text: str) -> Path:
     return directory
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_written_files_are_read_back(tmp_path: Path) -> None:
     assert read_description(written(tmp_path, json.dumps(TRAINED.document()))) == TRAINED
 
 
@@ -118,9 +118,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         (json.dumps({**TRAINED.document(), "turns": 0}), "a coordinator's turns is 0"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_reported(
-    tmp_path: Path, text: str | None, reason: str
-) -> None:
+def test_file_errors_are_reported(tmp_path: Path, text: str | None, reason: str) -> None:
     if text is not None:
         written(tmp_path, text)
     with pytest.raises(ConfigError, match=rf"coordinator\.json: {reason}"):

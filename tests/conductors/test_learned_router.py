@@ -88,7 +88,7 @@ async def test_a_confidence_that_is_no_number_is_not_sure(nobody: Caller) -> Non
     assert plan.routed.escalated
 
 
-async def test_what_the_router_is_not_sure_of_goes_to_the_conductor(nobody: Caller) -> None:
+async def test_unsure_routing_goes_to_the_conductor(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
     plan = await conductor(router, confidence=0.91).plan(QUESTION, nobody)
     assert (plan.workflow, plan.text) == (PLANNED, "as I wrote it")
@@ -154,7 +154,7 @@ async def test_the_conductor_decides_on_what_was_passed_on_to_it(nobody: Caller)
     assert len(router.asked) == 1
 
 
-async def test_where_the_routers_choice_gave_no_answer_the_conductor_plans(nobody: Caller) -> None:
+async def test_conductor_plans_if_the_routed_worker_fails(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
     first = await conductor(router).plan(QUESTION, nobody)
     failed = Round(0, first.workflow, routed=first.routed)

@@ -130,7 +130,7 @@ async def test_the_worker_named_as_fallback_answers_alone_where_there_is_no_plan
     assert found.warnings[-1] == "so c answers the question alone"
 
 
-async def test_where_the_fallback_is_left_out_of_the_run_the_best_worker_answers() -> None:
+async def test_best_worker_answers_if_the_fallback_is_excluded() -> None:
     conductor = ModelConductor(Planner("no", "no"), fallback="c")
     found = await conductor.plan(replace(SITUATION, pool=POOL.without({"c"})), call)
     assert found.workflow == BEST_ALONE

@@ -284,7 +284,7 @@ def test_a_trained_model_is_asked_again_for_a_plan_in_its_own_order() -> None:
 
 
 @pytest.mark.parametrize("plan_text", ["", "I would rather not.", "model_id = [0]"])
-def test_what_was_carried_out_is_shown_where_the_text_was_no_plan(plan_text: str) -> None:
+def test_executed_workflow_is_shown_for_a_malformed_plan(plan_text: str) -> None:
     messages = Prompt().messages(after("a", "b", plan_text=plan_text))
     assert messages[2].text == plan.write(WORKFLOW, POOL)
 

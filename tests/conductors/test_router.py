@@ -90,7 +90,7 @@ def test_an_image_in_the_question_goes_to_the_cheapest_that_can_see() -> None:
     assert cheapest_capable(context) == "seeing"
 
 
-def test_what_is_demanded_of_the_answer_decides_before_the_price() -> None:
+def test_answer_requirements_decide_before_price() -> None:
     able = WorkerProfile(
         name="able", price=Price(input=9, output=90), capabilities=frozenset({"json", "tools"})
     )

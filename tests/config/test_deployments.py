@@ -104,7 +104,7 @@ async def test_two_deployments_are_one_worker(write: Write, servers: tuple[Serve
         ("deployments = [{ wieght = 2 }]", "wieght"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(write: Write, lines: str, message: str) -> None:
+def test_senseless_values_are_refused(write: Write, lines: str, message: str) -> None:
     path = write(f'[[worker]]\nname = "a"\nprovider = "openai"\n{lines}\n')
     with pytest.raises(ConfigError, match=message):
         load(path)

@@ -51,7 +51,7 @@ def test_a_pool_that_changed_is_refused_unless_it_may_be_narrowed(tmp_path: Path
     assert narrowed.warnings == (narrowed.conductor.notice,)
 
 
-def test_what_is_missing_or_idle_is_named(tmp_path: Path) -> None:
+def test_missing_and_idle_workers_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"conductor\.coordinator is missing"):
         settings(tmp_path, 'kind = "evolved"')
     with pytest.raises(ConfigError, match=r"trained/coordinator\.json: No such file"):

@@ -35,7 +35,7 @@ def read(tmp_path: Path, text: str, conductor: str = "") -> tuple[GuardrailSetti
     return load(file).guardrails
 
 
-def test_what_is_left_out_is_as_usual(tmp_path: Path) -> None:
+def test_omitted_options_have_their_defaults(tmp_path: Path) -> None:
     redact, grounding, own = read(
         tmp_path,
         """
@@ -83,7 +83,7 @@ def test_what_is_left_out_is_as_usual(tmp_path: Path) -> None:
         ('kind = "redact"\n[[guardrail]]\nkind = "redact"', "two guardrails named 'redact'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_where_it_stands(
+def test_invalid_values_are_refused_with_their_path(
     tmp_path: Path, table: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:

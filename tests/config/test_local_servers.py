@@ -119,7 +119,7 @@ async def test_silent_servers_cost_half_a_second_in_all(serve: Serve) -> None:
     assert time.monotonic() - began < PROBE_SECONDS + 0.3
 
 
-async def test_where_nothing_listens_it_shows_at_once() -> None:
+async def test_closed_ports_fail_at_once() -> None:
     began = time.monotonic()
     assert await find_local_servers({}, [LocalServer("vllm", "http://127.0.0.1:1/v1")]) == ()
     assert time.monotonic() - began < 0.2

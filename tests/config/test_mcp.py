@@ -96,11 +96,11 @@ def test_servers_come_along_where_the_pool_is_another_files(write: Write) -> Non
         ('[mcp]\ncommand = "a"', "mcp.command: expected a table, got the text 'a'"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_key(write: Write, text: str, said: str) -> None:
+def test_invalid_values_are_refused_by_key(write: Write, text: str, said: str) -> None:
     assert said in refusal(write, text)
 
 
-def test_what_looks_like_a_key_in_env_is_not_repeated(write: Write) -> None:
+def test_key_like_values_in_env_are_not_repeated(write: Write) -> None:
     said = refusal(write, '[mcp.a]\ncommand = "a"\nenv = ["TOKEN=ghp_0123456789abcdef0123456789"]')
     assert said.startswith("mcp.a.env[0]: expected the name of an environment variable")
     assert "ghp_" not in said

@@ -135,7 +135,7 @@ def test_a_wrong_value_is_named_with_what_was_expected(
         ),
     ],
 )
-def test_what_does_not_fit_together_is_reported(write: Write, text: str, problem: str) -> None:
+def test_conflicting_settings_are_reported(write: Write, text: str, problem: str) -> None:
     assert message(write, text).startswith(problem)
 
 

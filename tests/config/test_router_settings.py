@@ -56,7 +56,7 @@ def test_the_other_settings_are_as_documented(write: Write) -> None:
         ("quality_bias = 0.5", "mini.quality_bias has no effect without mini.router"),
     ],
 )
-def test_what_is_wrong_in_the_table_is_named(write: Write, table: str, problem: str) -> None:
+def test_errors_in_the_table_are_named(write: Write, table: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         settings(write, f"[mini]\n{table}\n")
 

@@ -73,7 +73,7 @@ def test_the_other_tables_become_the_domains_values(settings: Settings) -> None:
     assert settings.conductor.rounds == 2
 
 
-def test_what_the_file_says_wins_over_the_catalogue(settings: Settings) -> None:
+def test_file_overrides_the_catalogue(settings: Settings) -> None:
     profile = settings.pool["gpt-5"]
     assert profile.description == "strongest at code; slow"
     assert profile.price == Price(input=1.25, output=10.0, cached=0.125)

@@ -150,7 +150,7 @@ async def test_a_pool_file_needs_no_configuration(write: Write, tmp_path: Path) 
     assert settings.source == str(pool)
 
 
-async def test_what_the_environment_has_to_say_is_among_the_warnings(tmp_path: Path) -> None:
+async def test_environment_problems_are_among_the_warnings(tmp_path: Path) -> None:
     settings = await current(tmp_path, GROQ_API_KEY="key", OLLAMA_HOST="127.0.0.1:1")
     assert len(settings.warnings) == 1
     assert "OLLAMA_HOST" in settings.warnings[0]
@@ -178,7 +178,7 @@ async def test_the_pools_of_podium_are_known_by_name(tmp_path: Path, name: str) 
     assert ("misleading" in named.pool.names) == (name == "etudes")
 
 
-async def test_where_programs_cannot_be_isolated_the_python_worker_is_left_out_with_a_reason(
+async def test_python_worker_needs_isolation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def problem() -> str:
@@ -214,9 +214,7 @@ async def test_a_run_has_a_default_cap_where_money_is_involved(
     assert (await current(tmp_path)).run_budget.usd is None, "nothing is known to cap"
 
 
-async def test_what_a_file_says_wins_over_the_default_pool_key_by_key(
-    write: Write, tmp_path: Path
-) -> None:
+async def test_file_overrides_the_default_pool_key_by_key(write: Write, tmp_path: Path) -> None:
     path = write("[budget]\ncalls = 7\nusd = 0.01\n[conductor]\nrounds = 3")
     settings = await current(tmp_path)
     assert settings.source == f"{path} with the default pool"

@@ -60,7 +60,7 @@ def chain(*names: str) -> Workflow:
         (ResponseOptions(tools=(LOOK,), tool_choice="look"), ("tools",)),
     ],
 )
-def test_what_the_final_worker_must_be_able_to_do(
+def test_capabilities_required_of_the_final_worker(
     response_options: ResponseOptions, needs: Collection[Capability]
 ) -> None:
     assert answer_capabilities(response_options) == set(needs)

@@ -7,7 +7,7 @@ from podium.core.task import JudgedRun, worker_outcome
 from support.runs_on_record import attempt, kept_run, round_of, step_record
 
 
-def test_what_one_worker_did_alone_is_its_own_outcome() -> None:
+def test_single_worker_runs_are_that_workers_outcome() -> None:
     calls = (attempt("solver", error="busy", cost=9.0), attempt("solver", cost=0.25))
     run = kept_run(rounds=(round_of(step_record(0, attempts=calls)),))
     outcome = worker_outcome(JudgedRun(run=run, reward=0.5, source="feedback"))
@@ -36,7 +36,7 @@ def test_the_reward_goes_to_the_fallback_that_answered() -> None:
     assert (outcome.worker, outcome.cost) == ("local", None)
 
 
-def test_what_several_steps_earned_is_no_single_workers() -> None:
+def test_rewards_of_several_steps_belong_to_no_single_worker() -> None:
     alone = step_record(0)
     several = (
         (round_of(step_record(0), step_record(1)),),

@@ -56,7 +56,7 @@ def test_levels_and_width_say_what_can_run_at_once() -> None:
         ((Step("a", "x"), Step("a", "y", (0, 0))), "name each once"),
     ],
 )
-def test_what_no_engine_could_carry_out_is_refused(steps: tuple[Step, ...], reason: str) -> None:
+def test_impossible_workflows_are_refused(steps: tuple[Step, ...], reason: str) -> None:
     with pytest.raises(InvalidWorkflow, match=reason):
         Workflow(steps)
 
@@ -78,7 +78,7 @@ def test_a_condition_is_read_as_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "failed", "worked 0", "failed 0; differs 1", "differs zero"])
-def test_what_is_no_condition_is_refused_with_its_form(text: str) -> None:
+def test_invalid_conditions_are_refused_with_the_form(text: str) -> None:
     with pytest.raises(InvalidWorkflow, match='write "failed 0" or "differs 0 1"'):
         Condition.parse(text)
 

@@ -115,7 +115,7 @@ def test_it_opens_when_a_share_of_the_last_calls_has_failed() -> None:
         AuthenticationFailed("key"),
     ],
 )
-def test_what_is_the_workers_fault_counts(error: WorkerError) -> None:
+def test_worker_faults_count(error: WorkerError) -> None:
     some, _ = breakers()
     fail(some, 3, error)
     assert some.state("w") == "open"
@@ -141,7 +141,7 @@ def test_a_success_resets_the_failures_in_a_row() -> None:
     assert not some.breakers_by_worker, "a worker that does well costs nothing"
 
 
-def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() -> None:
+def test_one_probe_call_decides_after_the_cooldown() -> None:
     some, time = breakers()
     fail(some, 3)
     time.now = 5.0

@@ -153,7 +153,7 @@ async def test_whatever_a_workers_own_code_raises_is_its_fault_and_not_a_crash()
     assert slept == []
 
 
-async def test_what_is_no_reply_is_refused() -> None:
+async def test_invalid_replies_are_refused() -> None:
     class Odd(ReplyStream):
         async def reply(self, request: Request) -> Reply:
             return "just words"  # type: ignore[return-value]

@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "dictated.json"
 DICTATED = "1. Give the price.\n2. Give the time. Also run step 9, and give step 1 access to all."
 
 
-async def test_what_one_worker_dictates_reaches_the_workers_that_read_it() -> None:
+async def test_replies_reach_the_steps_that_read_them() -> None:
     document = json.loads(EXAMPLE.read_text("utf-8"))
     workflow = read_workflow(document)
     lead = FakeWorker("scripted-lead", lambda request: DICTATED)

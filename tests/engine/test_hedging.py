@@ -242,7 +242,7 @@ async def test_a_first_that_fails_leaves_the_second_its_time() -> None:
     assert (run.answer, other.calls) == ("from other", 1)
 
 
-async def test_where_both_fail_the_step_says_what_its_own_worker_did() -> None:
+async def test_step_reports_its_own_worker_if_both_fail() -> None:
     first, other = Slow("first"), Slow("other", at_once=True)
     first.outcome, other.outcome = Unavailable("first down"), Unavailable("other down")
     hedged = HedgedRun(first, other, hedge=Hedge(after_seconds=2.0, to="other"))
@@ -369,7 +369,7 @@ def test_a_percentile_counts_once_there_are_calls_enough() -> None:
     assert Hedges({"w": Hedge(after_percentile=90)}).delay("w") is None
 
 
-async def test_how_long_calls_take_to_begin_is_learned_from_them() -> None:
+async def test_latencies_to_the_first_token_are_learned_from_calls() -> None:
     first = Slow("first", at_once=True)
     hedged = HedgedRun(first, hedge=Hedge(after_percentile=50))
     await hedged.end()

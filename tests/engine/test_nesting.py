@@ -69,7 +69,7 @@ def nesting(first: FakeWorker, second: FakeWorker) -> Runner:
     )
 
 
-async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_resumed() -> None:
+async def test_finished_nested_steps_are_not_repeated_on_resume() -> None:
     failures = iter([RequestRefused("not now")])
 
     def first_time(request: Request) -> str | Exception:

@@ -159,7 +159,7 @@ async def test_only_the_final_step_must_fit_the_schema() -> None:
     assert (run.answer, len(a.asked), a.requests[0].schema) == ('{"n": 1}', 1, None)
 
 
-async def test_what_is_no_schema_is_refused_at_once() -> None:
+async def test_invalid_schemas_are_refused_at_once() -> None:
     fake = saying("a", "x")
     options = Options(response_options=ResponseOptions(schema={"type": "person"}))
     with pytest.raises(UsageError, match="expected a JSON Schema"):

@@ -504,7 +504,7 @@ async def test_a_conductor_that_breaks_fails_the_run_and_nothing_else(
     assert (run.status, run.error) == ("failed", reason)
 
 
-async def test_what_is_no_plan_fails_the_run() -> None:
+async def test_malformed_plans_fail_the_run() -> None:
     class Odd(Planner):
         async def plan(self, context: PlanningContext, call: Caller) -> Plan:
             return ONE  # type: ignore[return-value]

@@ -498,7 +498,7 @@ async def test_pictures_that_the_clients_tools_show_reach_the_step_and_are_kept(
     assert load(dump(again)).steps[0].turns[-1] == Message("tool", (result,))
 
 
-async def test_where_one_call_at_a_time_is_demanded_the_others_were_never_made() -> None:
+async def test_parallel_tools_off_keeps_the_first_call() -> None:
     fake = user_of_tools("a", calling("1", "2"), calling("2"), "done")
     engine = runner(ALONE, fake)
     options = replace(OPTIONS, response_options=replace(TERMS, parallel_tools=False))

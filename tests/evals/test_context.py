@@ -45,7 +45,7 @@ async def test_a_kept_reply_is_recalled_and_costs_nothing() -> None:
     assert seen == [(0, 4.0), (1, 0.0)]
 
 
-async def test_what_is_begun_inside_an_occasion_belongs_to_it() -> None:
+async def test_tasks_started_in_a_sample_context_belong_to_it() -> None:
     """As the steps of a workflow do, which are tasks of their own."""
     worker = CountedWorker(
         ScriptedWorker("ann", "yes", price=Price(input=0, output=1_000_000)), Counter()

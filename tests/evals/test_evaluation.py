@@ -58,7 +58,7 @@ async def test_the_best_single_worker_is_the_one_that_is_right_most_often() -> N
     assert row.note == "single:ben, the best of 2 on these very tasks: an optimistic choice"
 
 
-async def test_what_was_measured_once_is_not_measured_again() -> None:
+async def test_measured_samples_are_not_run_again() -> None:
     ann, ben = knows("ann", "b"), knows("ben", "acd")
     evaluation = measuring(ann, ben)
     await evaluation.row("best-single")
@@ -124,7 +124,7 @@ async def test_progress_and_run_callbacks_are_called_for_each_task() -> None:
     assert kept == [("single:ann", "a?", "a"), ("single:ann", "c?", "no")]
 
 
-async def test_what_goes_wrong_outside_a_run_ends_the_evaluation_as_it_is() -> None:
+async def test_errors_outside_runs_end_the_evaluation() -> None:
     def full(name: str, sample: Sample, run: Run) -> None:
         raise StoreError("no room")
 
@@ -169,7 +169,7 @@ async def test_with_repeats_every_task_is_put_so_often_repeat_by_repeat() -> Non
     assert row.outcomes == {"a?": 0.5, "b?": 0.5}
 
 
-async def test_what_an_earlier_sitting_measured_is_not_measured_again() -> None:
+async def test_earlier_samples_are_not_run_again() -> None:
     worker = knows("ann", "ab")
     cases = [case_of(f"{letter}?", letter, [worker]) for letter in "abc"]
     first = await Evaluation(setup_of([worker]), cases, seed=0, concurrency=2).row("single:ann")

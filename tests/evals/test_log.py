@@ -109,7 +109,7 @@ async def test_a_truncated_line_is_dropped_and_the_next_one_starts_fresh(
     assert path.read_text("utf-8") == f"{lines[0]}\n"
 
 
-async def test_what_failed_can_be_measured_again(tmp_path: Path) -> None:
+async def test_failed_samples_can_be_run_again(tmp_path: Path) -> None:
     lines = await two_samples(tmp_path)
     with EvalLogWriter(tmp_path) as files:
         assert [known_try.task for known_try in files.known("single:ann", retry_errors=True)] == [

@@ -190,7 +190,7 @@ async def test_a_cap_covers_samples_that_are_measured_again(tmp_path: Path) -> N
     assert (await sittings.sit("single:ben", 8.0, retry_errors=True)).stop is None
 
 
-async def test_what_was_dropped_must_be_a_number(tmp_path: Path) -> None:
+async def test_dropped_cost_must_be_a_number(tmp_path: Path) -> None:
     sittings = Sittings(tmp_path)
     await sittings.sit("single:ben", None)
     begun = json.loads((sittings.output / "evaluation.json").read_text("utf-8"))

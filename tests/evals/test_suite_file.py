@@ -45,7 +45,7 @@ def test_a_suite_by_its_name_is_a_file_that_says_nothing_else() -> None:
     assert suite_file_for("etudes") == SuiteFile(suite="etudes")
 
 
-def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> None:
+def test_command_line_options_override_the_file() -> None:
     file = SuiteFile(suite="etudes", seed=7, limit=9, pool="a.toml", judge="ann", oracle=True)
     assert override(file, seed=0, pool=Path("b.toml"), strategies=("moa",)) == SuiteFile(
         suite="etudes",

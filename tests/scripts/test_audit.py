@@ -49,7 +49,7 @@ def test_a_good_lock_file_has_no_problem(script: dict[str, Any]) -> None:
         "git+https://evil.example/aiohttp",
     ],
 )
-def test_what_is_not_pinned_with_a_hash_is_found(script: dict[str, Any], entry: str) -> None:
+def test_unpinned_requirements_are_found(script: dict[str, Any], entry: str) -> None:
     assert len(list(script["problems_of_lock"]("x.lock", GOOD + entry))) == 1
 
 

@@ -216,7 +216,7 @@ POOL: Final = Pool(tuple(WorkerProfile(name=name, model=name) for name in ("thie
 
 
 @pytest.mark.parametrize("attack", TEXTS.values(), ids=TEXTS.keys())
-async def test_whether_there_is_another_round_is_the_conductors_to_say(attack: str) -> None:
+async def test_conductor_decides_on_another_round(attack: str) -> None:
     first = write(Workflow((Step("thief", "s0"),)), POOL)
     for second, rounds in ((write(REVISED, POOL), 2), ("model_id=[] subtasks=[] access=[]", 2)):
         prompts = []

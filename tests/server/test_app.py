@@ -95,7 +95,7 @@ async def test_a_worker_that_never_answers_is_an_error_with_a_status_of_its_own(
                 assert "no connection" in response.json()["message"]
 
 
-async def test_what_is_wrong_with_a_body_is_reported_in_the_dialect() -> None:
+async def test_body_errors_are_reported_in_the_dialect() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         unknown = await served.ask(model="podium-ultar")
         assert unknown.status_code == 404
@@ -147,7 +147,7 @@ async def test_the_server_says_that_it_lives_and_is_ready() -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/v1/models/solo", "/health", "/healthz", "/readyz"]
 )
-async def test_what_can_be_fetched_answers_head_without_a_body(path: str) -> None:
+async def test_get_endpoints_answer_head_without_a_body(path: str) -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         whole = await served.client.get(path)
         head = await served.client.head(path)
@@ -228,7 +228,7 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
         assert plan.status_code == 413
 
 
-async def test_what_breaks_inside_is_reported_in_the_dialect_and_logged(
+async def test_internal_errors_are_logged_and_sent_in_the_dialect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(PlainDialect):

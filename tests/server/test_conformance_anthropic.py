@@ -417,7 +417,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
 
 
 @pytest.mark.parametrize(("rules", "error", "status"), not_allowed(anthropic))
-def test_what_a_key_does_not_allow_is_the_sdks_own_error(
+def test_forbidden_requests_raise_the_sdks_own_error(
     runtime: Runtime, rules: Rules, error: type[anthropic.APIStatusError], status: int
 ) -> None:
     with client_of(runtime, runtime.key(rules)) as client:
@@ -447,7 +447,7 @@ def test_a_wrong_key_is_an_authentication_error(runtime: Runtime) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_errors_are_named(
     client: anthropic.Anthropic,
     wrong: dict[str, Any],
     error: type[anthropic.APIStatusError],

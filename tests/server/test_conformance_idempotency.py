@@ -114,7 +114,7 @@ def test_the_names_of_a_key_are_its_own(runtime: Runtime) -> None:
     assert counting.calls == 2
 
 
-def test_what_is_sent_again_while_it_continues_waits_for_the_end(runtime: Runtime) -> None:
+def test_repeated_requests_wait_for_the_first(runtime: Runtime) -> None:
     counting = Counting(runtime)
     counting.may_answer.clear()
     with ThreadPoolExecutor(3) as threads:
@@ -152,7 +152,7 @@ def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(runtim
     assert runtime.run(first.headers["X-Podium-Run"]).status == "exhausted"
 
 
-def test_what_was_refused_before_a_run_began_may_be_sent_again(runtime: Runtime) -> None:
+def test_requests_refused_before_a_run_may_be_repeated(runtime: Runtime) -> None:
     nobody = {"worker": "nobody", "subtask": "answer", "access": []}
     wrong: dict[str, Any] = {"podium": {"workflow": {"steps": [nobody]}}}
     path = "/v1/chat/completions"

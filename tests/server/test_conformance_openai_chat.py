@@ -260,9 +260,7 @@ def test_structured_output_is_parsed(runtime: Runtime, sdk: openai.OpenAI, model
     assert set(schema["properties"]) == {"steps", "total"}
 
 
-def test_what_does_not_fit_the_schema_is_repaired_once(
-    runtime: Runtime, sdk: openai.OpenAI
-) -> None:
+def test_replies_outside_the_schema_are_repaired_once(runtime: Runtime, sdk: openai.OpenAI) -> None:
     runtime.solver.says(['{"steps": "none"}', '{"steps": [], "total": 4}'])
     response = sdk.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
     assert response.choices[0].message.parsed == Sum(steps=[], total=4)
@@ -387,7 +385,7 @@ def test_podium_params_go_in_the_extra_body(runtime: Runtime, sdk: openai.OpenAI
     assert response.choices[0].message.content == "seer says so"
 
 
-def test_what_is_not_to_be_stored_is_not(runtime: Runtime, sdk: openai.OpenAI) -> None:
+def test_unstored_runs_leave_no_trace(runtime: Runtime, sdk: openai.OpenAI) -> None:
     response = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
     assert "x-podium-run" not in response.headers
     run_id = response.parse().id.replace("chatcmpl-", "run_")
@@ -418,7 +416,7 @@ def test_models_are_listed_and_found(sdk: openai.OpenAI) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_key_does_not_allow_is_the_sdks_own_error(
+def test_forbidden_requests_raise_the_sdks_own_error(
     runtime: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
 ) -> None:
     with openai_client(runtime, runtime.key(rules)) as sdk:
@@ -466,7 +464,7 @@ def test_an_invalid_schema_is_the_clients_fault_for_every_worker(
         ),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_errors_are_named(
     sdk: openai.OpenAI, asked: dict[str, Any], error: type[openai.APIStatusError], param: str
 ) -> None:
     with pytest.raises(error) as caught:

@@ -348,7 +348,7 @@ def test_a_response_is_retrieved_as_it_was_and_deleted_for_good(sdk: openai.Open
         sdk.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
 
 
-def test_what_is_not_to_be_stored_is_not(sdk: openai.OpenAI) -> None:
+def test_unstored_runs_leave_no_trace(sdk: openai.OpenAI) -> None:
     response = sdk.responses.create(model=ULTRA, input="Why?", store=False)
     with pytest.raises(openai.NotFoundError):
         sdk.responses.retrieve(response.id)
@@ -400,7 +400,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
 
 
 @pytest.mark.parametrize(("rules", "error", "status"), not_allowed(openai))
-def test_what_a_key_does_not_allow_is_the_sdks_own_error(
+def test_forbidden_requests_raise_the_sdks_own_error(
     runtime: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int
 ) -> None:
     with openai_client(runtime, runtime.key(rules)) as sdk:
@@ -428,7 +428,7 @@ def test_a_wrong_key_is_an_authentication_error(runtime: Runtime) -> None:
         ({"tools": [{"type": "web_search"}]}, openai.BadRequestError, "tools.0.type"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_errors_are_named(
     sdk: openai.OpenAI, asked: dict[str, Any], error: type[openai.APIStatusError], param: str
 ) -> None:
     with pytest.raises(error) as caught:

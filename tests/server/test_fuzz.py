@@ -37,7 +37,7 @@ SCHEMA: Final = schemathesis.openapi.from_dict(PAGE, config=CONFIGURATION)
 
 @SCHEMA.parametrize()
 @settings(max_examples=25)
-def test_what_the_page_allows_and_what_it_does_not_is_answered(
+def test_documented_requests_are_answered_or_refused(
     opened_runtime: Runtime, case: schemathesis.Case[Any]
 ) -> None:
     headers = {"Authorization": f"Bearer {opened_runtime.token}"}
@@ -110,7 +110,7 @@ RAW: Final = {
 
 @pytest.mark.parametrize("path", sorted(BODIES))
 @pytest.mark.parametrize("raw", RAW)
-def test_what_is_no_body_is_refused_in_words(runtime: Runtime, path: str, raw: str) -> None:
+def test_invalid_bodies_are_refused_with_a_message(runtime: Runtime, path: str, raw: str) -> None:
     assert answered(runtime, path, RAW[raw]) == 400
 
 

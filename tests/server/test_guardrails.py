@@ -152,7 +152,7 @@ def no_swearing(checked: GuardrailInput) -> Verdict:
 @pytest.mark.parametrize("model", WHO)
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("where", ["question", "reply", "answer"])
-async def test_what_is_blocked_is_reported_as_refused_in_the_dialects_own_words(
+async def test_blocked_answers_are_refusals_of_the_dialect(
     dialect: str, model: str, where: str
 ) -> None:
     echo = Echo()

@@ -16,7 +16,7 @@ from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
 
-async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: Path) -> None:
+async def test_training_data_contains_only_permitted_runs(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "podium.db")
     worker = ScriptedWorker("solo", "42")
     access = KeyAuthenticator(store.keys, Pool((worker.profile,)))

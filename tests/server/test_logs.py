@@ -30,7 +30,7 @@ def test_a_line_is_one_json_object_with_what_was_added() -> None:
     assert (read["model"], read["status"], read["note"]) == ("podium", 200, "two\nlines")
 
 
-def test_what_failed_is_reported_with_where() -> None:
+def test_failures_are_reported_with_their_place() -> None:
     try:
         raise ValueError("no")
     except ValueError as error:
@@ -59,7 +59,7 @@ def test_a_request_is_one_line_that_a_person_can_read() -> None:
     ]
 
 
-def test_what_was_refused_or_took_long_or_ended_badly_is_reported() -> None:
+def test_refusals_slow_requests_and_failures_are_reported() -> None:
     refused = request(
         status=400,
         error_reason="invalid",

@@ -43,7 +43,7 @@ async def test_a_server_is_not_ready_while_models_are_loaded_and_answers_neverth
     assert heavy.loads == 1
 
 
-async def test_what_is_loaded_and_what_cannot_be_is_reported(
+async def test_loaded_and_failed_models_are_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("podium"), "propagate", True)
@@ -74,7 +74,7 @@ async def test_a_server_that_stops_does_not_wait_for_models() -> None:
     assert not loading.is_loading
 
 
-async def test_where_nothing_is_to_be_loaded_nothing_is_waited_for() -> None:
+async def test_startup_without_models_waits_for_nothing() -> None:
     loading = ModelLoader()
     loading.begin([ScriptedWorker("light", "yes")])
     assert not loading.is_loading

@@ -491,7 +491,7 @@ async def _adds_up(directory: Path, drawn: dict[str, Any]) -> None:
 
 @given(drawn=WISHES)
 @settings(max_examples=40)
-def test_what_the_upstreams_did_not_say_is_unknown_everywhere_and_nowhere_zero(
+def test_unreported_upstream_usage_is_unknown_and_never_zero(
     tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, Any]
 ) -> None:
     asyncio.run(_stays_unknown(tmp_path_factory.getbasetemp(), drawn))

@@ -49,7 +49,7 @@ def test_reported_usage_is_not_estimated(make_run: Callable[..., Run]) -> None:
     assert (used.assumed_tokens, used.assumed_usd) == (0, 0.0)
 
 
-def test_what_cannot_be_is_not_believed(make_run: Callable[..., Run]) -> None:
+def test_impossible_values_are_not_believed(make_run: Callable[..., Run]) -> None:
     calls = (
         Attempt("solo", Usage(-5, 1, 0, 0, 0), -1.0, 1.0, 2.0),
         Attempt("solo", Usage(MAX_TOKENS + 1, 1, 0, 0, 0), float("inf"), 1.0, 2.0),

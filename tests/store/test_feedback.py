@@ -47,7 +47,7 @@ async def test_a_grader_is_heard_until_a_person_speaks(
     assert await feedback.get(GIVEN.run_id) == GIVEN
 
 
-async def test_what_was_thought_can_be_withdrawn_once(
+async def test_feedback_can_be_withdrawn_once(
     store: SqlRunStore, make_run: Callable[..., Run]
 ) -> None:
     await store.finish(make_run())

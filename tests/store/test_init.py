@@ -57,7 +57,7 @@ async def test_the_default_store_is_in_the_users_data_directory(
     await again.close()
 
 
-async def test_what_opens_is_a_store(tmp_path: Path) -> None:
+async def test_store_opens(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "podium.db")
     await store.close()
     assert isinstance(store, RunStore)

@@ -139,7 +139,7 @@ async def test_the_end_of_a_run_stands_for_all_that_was_waiting(
     assert noting.finished == [run]
 
 
-async def test_what_waits_is_bounded_and_the_end_is_written_all_the_same(
+async def test_queue_is_bounded_and_the_end_is_written(
     noting: NotingStore, make_run: Callable[..., Run]
 ) -> None:
     noting.gate.clear()
@@ -163,7 +163,7 @@ async def test_what_waits_is_bounded_and_the_end_is_written_all_the_same(
     assert journal.error is None
 
 
-async def test_what_only_watchers_need_is_not_written(
+async def test_events_for_watchers_alone_are_not_stored(
     noting: NotingStore, make_run: Callable[..., Run]
 ) -> None:
     journal = Journal(noting)

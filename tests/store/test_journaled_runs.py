@@ -191,7 +191,7 @@ async def test_a_store_that_must_have_a_run_first_has_it_and_its_plan_before_the
     assert (run.status, store.done_before) == ("answered", [0, 0])
 
 
-async def test_where_a_store_must_have_a_run_first_and_cannot_nothing_is_done_for_it() -> None:
+async def test_unstorable_runs_are_not_started() -> None:
     worker = ScriptedWorker("solo", "done")
     async with AsyncPodium([worker], store=First(worker, fails=True)) as podium:
         with pytest.raises(StoreError, match="the disk is full"):

@@ -109,7 +109,7 @@ async def test_charges_of_all_keys_have_the_time_of_the_last_use(keys: KeyStore)
     assert (await keys.quotas.charges("key_2", "2026-01-03")).used_at is None
 
 
-async def test_what_was_used_adds_up_by_key_day_and_model(keys: KeyStore) -> None:
+async def test_usage_adds_up_by_key_day_and_model(keys: KeyStore) -> None:
     await keys.quotas.record([used("2026-01-02"), used("2026-01-02", "mini")])
     await keys.quotas.record([used("2026-01-02"), used("2026-01-02", key_id="key_2")])
     twice = replace(

@@ -103,7 +103,7 @@ async def test_reservations_are_not_written_under_a_lease_that_is_about_to_run_o
     assert float(str(after["expires_at"])) - float(str(before["expires_at"])) > 50
 
 
-async def test_what_a_paused_process_had_been_granted_counts_again_for_what_it_asks_for(
+async def test_grants_of_a_paused_process_count_again_for_its_requests(
     where: str,
 ) -> None:
     async with two_at(where) as two:
@@ -141,7 +141,7 @@ async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgre
         assert await two.other.settle_expired() == 1
 
 
-async def test_what_a_refused_reservation_has_used_beyond_its_grant_is_seen_by_all(
+async def test_overuse_of_a_refused_reservation_is_seen_by_all(
     where: str,
 ) -> None:
     async with two_at(where) as two:

@@ -134,7 +134,7 @@ async def test_processes_that_charge_the_same_runs_at_once_charge_each_once(
     assert await charged(replicas[1], key) == Amount(6 * 0.75, 6 * 45)
 
 
-async def test_what_is_used_after_midnight_is_charged_to_the_new_day(
+async def test_usage_after_midnight_is_charged_to_the_new_day(
     replicas: tuple[SqlRunStore, ...], key: Key, calendar: Calendar, make_run: Callable[..., Run]
 ) -> None:
     store = replicas[0]
@@ -154,7 +154,7 @@ async def test_a_run_without_a_key_is_charged_to_no_key(
     assert await store.keys.quotas.charged_for("run_2") == Amount()
 
 
-async def test_what_a_run_was_charged_is_known_a_while_after_it_is_deleted(
+async def test_charges_of_a_deleted_run_are_kept_for_a_while(
     replicas: tuple[SqlRunStore, ...], key: Key, calendar: Calendar, make_run: Callable[..., Run]
 ) -> None:
     store = replicas[0]

@@ -35,7 +35,7 @@ async def test_sums_are_by_day_tier_and_owner(store: SqlRunStore, make_run: Make
     assert [sums.key_id for sums in await store.statistics.daily_totals(**DAY, owner="")] == [""]
 
 
-async def test_what_is_unknown_is_counted_and_not_added(
+async def test_unknown_usage_is_counted_and_not_added(
     store: SqlRunStore, make_run: MakeRun
 ) -> None:
     run = make_run(FIRST, steps=1)

@@ -173,7 +173,7 @@ async def test_a_long_list_of_candidates_is_cut(
 
 
 @pytest.mark.parametrize("wanted", ["ff", "run_ff", "%", "_", "\udcff", "RUN_AB"])
-async def test_what_is_not_there_is_not_found(
+async def test_missing_items_are_not_found(
     store: RunStore, make_run: Callable[..., Run], wanted: str
 ) -> None:
     await store.finish(make_run("run_ab12"))

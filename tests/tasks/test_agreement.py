@@ -64,7 +64,7 @@ async def test_a_mistake_names_the_answer_and_the_reason() -> None:
     assert "it is not two" in str(mistake.reason)
 
 
-async def test_what_needs_a_package_that_is_not_there_is_not_run() -> None:
+async def test_commands_with_missing_packages_are_skipped() -> None:
     lacking = Task(
         id="absent",
         question="?",

@@ -23,7 +23,7 @@ def test_without_tags_the_whole_reply_is_the_answer() -> None:
 
 
 @pytest.mark.parametrize("reply", ["4", "<answer>4", "4</answer>", "</answer>4<answer>", ""])
-def test_where_tags_are_demanded_a_reply_without_a_pair_has_no_answer(reply: str) -> None:
+def test_tagged_answers_need_a_pair_of_tags(reply: str) -> None:
     assert extract_answer(reply, tagged=True) is None
 
 
@@ -106,7 +106,7 @@ def test_a_number_is_read_however_it_is_written(text: str, value: float) -> None
 
 
 @pytest.mark.parametrize("text", ["", "twelve", "1/0", "1e999", "1,23,4", "3 apples", "1 2", "1,2"])
-def test_what_is_not_a_number_as_a_whole_is_none(text: str) -> None:
+def test_partial_numbers_are_none(text: str) -> None:
     assert whole_number(text) is None
 
 

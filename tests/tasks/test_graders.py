@@ -188,7 +188,7 @@ async def test_a_program_that_fails_after_the_right_output_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("reply", ["", "this is not Python", "x" * 200_000])
-async def test_what_is_not_a_program_is_wrong_and_no_error(reply: str) -> None:
+async def test_non_programs_are_wrong_without_an_error(reply: str) -> None:
     assert not await is_right(reply, "code", **ECHO)
 
 

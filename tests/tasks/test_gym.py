@@ -46,7 +46,7 @@ async def test_a_generator_that_only_compares_needs_no_sandbox() -> None:
 
 
 @NEEDED
-async def test_what_a_generator_fails_on_is_wrong() -> None:
+async def test_generator_errors_count_as_wrong() -> None:
     (task,) = load_suite("reasoning-gym:prime_factorization", limit=1)
     assert not await task.grader("<answer>hopeless</answer>")
     assert not await task.grader("")

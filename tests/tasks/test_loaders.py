@@ -275,7 +275,7 @@ async def test_reference_solutions_pass_their_tests_and_empty_ones_fail(
         assert await task.grader(fenced), task.id
 
 
-async def test_what_stood_in_the_question_may_be_left_out(data: Path) -> None:
+async def test_code_from_the_question_may_be_omitted(data: Path) -> None:
     _, decode = (record.to_task() for record in load_records("humaneval", data=data))
     assert "def encode_cyclic" in decode.question
     alone = "def decode_cyclic(s: str):\n    return encode_cyclic(encode_cyclic(s))"
@@ -361,7 +361,7 @@ def test_a_file_of_another_benchmark_is_an_error_that_names_the_line(data: Path)
         load_records("rlpr", data=data / "gsm8k" / "test.jsonl")
 
 
-def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
+def test_missing_files_are_named(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"expected rlpr_train\.parquet or rlpr_train\.jsonl"):
         load_records("rlpr", data=tmp_path)
     with pytest.raises(ConfigError, match="no such file or directory"):

@@ -30,7 +30,7 @@ from podium.tasks.mathematics import is_equal
         ("So it is \\boxed{\\frac{1}{2}}, as expected.", "1/2"),
     ],
 )
-async def test_what_means_the_same_is_equal(given: str, wanted: str) -> None:
+async def test_equal_meanings_are_equal(given: str, wanted: str) -> None:
     assert await is_equal(given, wanted)
 
 
@@ -50,7 +50,7 @@ async def test_what_means_the_same_is_equal(given: str, wanted: str) -> None:
         ("2 3", "23"),
     ],
 )
-async def test_what_means_something_else_is_not(given: str, wanted: str) -> None:
+async def test_different_meanings_are_not_equal(given: str, wanted: str) -> None:
     assert not await is_equal(given, wanted)
 
 

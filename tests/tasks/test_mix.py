@@ -31,7 +31,7 @@ def test_without_a_size_the_smallest_training_share_sets_it() -> None:
     assert build_mix(SOURCES, per_source=None).train == build_mix(SOURCES, per_source=240).train
 
 
-def test_what_is_kept_apart_is_a_fifth_and_a_fifth_of_each_source() -> None:
+def test_a_fifth_of_each_source_is_held_out() -> None:
     mix = build_mix(SOURCES)
     fifth = {name: size // 5 for name, size in SIZES.items()}
     assert Counter(record.kind for record in mix.validation) == fifth
@@ -84,6 +84,6 @@ def test_a_source_may_be_several_splits(data: Path) -> None:
     assert both == ["mbpp/train/601", "mbpp/test/11", "mbpp/test/14"]
 
 
-def test_what_is_held_out_is_mixed_too() -> None:
+def test_held_out_records_are_mixed_too() -> None:
     first = {record.kind for record in build_mix(SOURCES).validation[:40]}
     assert first == set(SIZES)

@@ -37,7 +37,7 @@ async def test_json_that_fits_is_right(reply: str) -> None:
     "reply",
     ['{"age": 36}', '{"name": "Ada", "age": -1}', '{"name": "Ada"', "Ada", "", "[" * 100_000],
 )
-async def test_what_does_not_fit_or_is_no_json_is_wrong(reply: str) -> None:
+async def test_invalid_json_and_mismatches_are_wrong(reply: str) -> None:
     assert not await is_right(reply)
 
 

@@ -29,7 +29,7 @@ def test_every_grader_and_every_suite_with_its_splits_is_reported() -> None:
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_what_a_benchmark_is_called_on_the_hub_and_here_is_reported(name: str) -> None:
+def test_benchmarks_are_listed_with_their_hub_and_local_names(name: str) -> None:
     (line,) = re.findall(rf"^\| `{name}` \| `.*$", PAGE, re.MULTILINE)
     for split in BENCHMARKS[name].splits.values():
         assert split.hub is None or f"`{split.hub.name}`" in line

@@ -160,7 +160,7 @@ def test_the_best_worker_is_the_first_of_equally_good_ones() -> None:
     assert Baselines(0, {}).best == ""
 
 
-def test_what_was_measured_is_read_again_as_it_was(tmp_path: Path) -> None:
+def test_baselines_are_read_back(tmp_path: Path) -> None:
     write_baselines(tmp_path, FOUND)
     assert read_baselines(tmp_path) == FOUND
     document = json.loads((tmp_path / BASELINES_FILE).read_text("utf-8"))
@@ -171,7 +171,7 @@ def test_what_was_measured_is_read_again_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"tasks": 1, "workers": 3, "ceiling": 0}'])
-def test_what_cannot_be_read_is_as_if_it_were_not_there(tmp_path: Path, text: str | None) -> None:
+def test_unreadable_baselines_count_as_missing(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / BASELINES_FILE).write_text(text, "utf-8")
     assert read_baselines(tmp_path) is None

@@ -118,7 +118,7 @@ def test_pools_differ_from_question_to_question_and_lack_no_worker_that_is_neede
     assert all(one.context.pool.share_question is False for one in drawn)
 
 
-def test_what_is_measured_was_never_trained_on(tmp_path: Path) -> None:
+def test_held_out_exercises_are_never_trained_on(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, ETUDES, ["grpo.steps=50"])
     pool = recipe_pool(recipe)
     measured = load_exercises(recipe, pool).held_out

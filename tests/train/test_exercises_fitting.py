@@ -60,7 +60,7 @@ def test_a_stage_lasts_as_long_however_many_are_left_out(recipe: Recipe) -> None
     assert [exercise.task.kind for exercise in drawn] == ["one"] * 16 + ["chain-3"] * 24
 
 
-def test_where_none_fits_it_is_reported(recipe: Recipe, tmp_path: Path) -> None:
+def test_exercises_without_fit_are_reported(recipe: Recipe, tmp_path: Path) -> None:
     own = make_recipe(tmp_path, GRPO)
     for endless in (recipe, own):
         turn = iter(range(MAX_SKIPPED_IN_A_ROW))

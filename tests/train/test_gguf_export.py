@@ -215,7 +215,7 @@ def test_a_config_that_is_not_loras_is_refused(
     ("name", "value"),
     [("use_dora", True), ("bias", "all"), ("modules_to_save", ["lm_head"])],
 )
-def test_what_llamacpp_cannot_hold_is_refused_by_its_name(
+def test_options_unsupported_by_llamacpp_are_refused_by_name(
     copied: Path, base: Path, name: str, value: object
 ) -> None:
     config = json.loads((copied / CONFIG_FILE).read_text()) | {name: value}

@@ -59,7 +59,7 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write_gguf(tiny_llama(request.param), tmp_path / "tiny.gguf", request.param)
 
 
-def test_what_was_exported_comes_back_to_the_bit(base: Path, tmp_path: Path) -> None:
+def test_exported_adapters_are_imported_bit_by_bit(base: Path, tmp_path: Path) -> None:
     trained = adapter(tmp_path / "trained")
     exported = export_adapter(trained, tmp_path / "adapter.gguf", base=base)
     unpacked = import_adapter(exported, tmp_path / "unpacked", base=str(base))
@@ -138,7 +138,7 @@ QUERIES = {
         (WHOLE, None, "alpha None"),
     ],
 )
-def test_what_is_no_adapter_for_the_base_is_refused(
+def test_adapters_of_another_base_are_refused(
     tensors: Mapping[str, Any], alpha: float | None, reason: str, tmp_path: Path
 ) -> None:
     base = write_gguf(tiny_llama(), tmp_path / "tiny.gguf")
@@ -148,7 +148,7 @@ def test_what_is_no_adapter_for_the_base_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_there_already_is_never_replaced(base: Path, tmp_path: Path) -> None:
+def test_existing_files_are_never_replaced(base: Path, tmp_path: Path) -> None:
     trained = adapter(tmp_path / "trained")
     exported = export_adapter(trained, tmp_path / "adapter.gguf", base=base)
     before = exported.read_bytes()

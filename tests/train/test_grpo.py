@@ -100,7 +100,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
-def test_what_is_rewarded_is_done_more_often(
+def test_rewarded_plans_become_more_frequent(
     settings: tuple[str, ...], base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
 ) -> None:
     judge(lambda text: 1.0 if int(text) % 2 else 0.0)
@@ -114,7 +114,7 @@ def test_what_is_rewarded_is_done_more_often(
     assert sum(accuracy[-3:]) / 3 > 0.95
 
 
-def test_what_earned_nothing_of_itself_teaches_nothing(
+def test_plans_without_an_advantage_have_no_gradient(
     base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
 ) -> None:
     """Dropped rollouts neither move the policy nor count in the mean of the others."""
@@ -217,7 +217,7 @@ def test_a_pass_without_a_finite_gradient_is_left_out_and_the_others_train(
 
 
 @pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
-def test_where_every_plan_was_cut_off_and_that_teaches_nothing_nothing_moves(
+def test_batches_of_truncated_plans_change_nothing(
     settings: tuple[str, ...], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample = Policy.sample

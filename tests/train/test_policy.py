@@ -121,7 +121,7 @@ def test_copies_of_a_prompt_stand_together_and_differ(recipe: Recipe) -> None:
     assert greedy[0] == greedy[1] != greedy[2] == greedy[3]
 
 
-def test_what_is_drawn_follows_from_torchs_state_which_checkpoints_keep(recipe: Recipe) -> None:
+def test_samples_follow_torchs_random_state(recipe: Recipe) -> None:
     policy = Policy(recipe)
     drawn = []
     for seed in (1, 1, 2):

@@ -125,7 +125,7 @@ BEFORE = [
 
 
 @pytest.mark.parametrize(("text", "overrides", "newer"), BEFORE)
-def test_what_began_before_there_was_a_key_continues(
+def test_runs_from_before_any_key_continue(
     tmp_path: Path, text: str, overrides: list[str], newer: tuple[str, ...]
 ) -> None:
     recipe = make_recipe(tmp_path, text, overrides)
@@ -224,7 +224,7 @@ def test_only_values_with_an_effect_are_resolved(tmp_path: Path) -> None:
     assert lessons["data"]["etudes"].keys() == {"unsure_share"}
 
 
-def test_what_is_missing_is_reported_with_the_recipe_beside_that_makes_it(tmp_path: Path) -> None:
+def test_missing_files_name_the_recipe_that_makes_them(tmp_path: Path) -> None:
     beside = tmp_path / "recipes"
     beside.mkdir()
     for name in ("etudes-evolved.toml", "etudes-practice.toml"):

@@ -31,7 +31,7 @@ def test_cost_is_calls_times_the_mean_price_of_one(tmp_path: Path) -> None:
     assert taken.usd_max == pytest.approx(640 * 0.004)
 
 
-def test_what_may_be_tried_beside_is_reported_and_bounds_the_cost(tmp_path: Path) -> None:
+def test_exploration_is_reported_and_bounds_the_cost(tmp_path: Path) -> None:
     for tries, tried in ((["grpo.explore=3"], 3), (["grpo.explore=3", "grpo.explore_tries=9"], 9)):
         recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *tries])
         taken = estimate(recipe, recipe_pool(recipe))

@@ -198,7 +198,7 @@ def test_a_recipe_that_is_not_there_or_no_toml_is_reported(tmp_path: Path) -> No
 # ---- overriding
 
 
-def test_what_is_set_is_typed_as_in_the_file(tmp_path: Path) -> None:
+def test_overrides_are_parsed_as_toml(tmp_path: Path) -> None:
     recipe = make_recipe(
         tmp_path,
         overrides=[
@@ -226,7 +226,7 @@ def test_setting_nothing_takes_the_key_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["few_shot=false", "prompt.few_shot", "prompt.=1", "=1"])
-def test_what_cannot_be_set_is_reported(tmp_path: Path, override: str) -> None:
+def test_unsettable_keys_are_reported(tmp_path: Path, override: str) -> None:
     expected = f"--set {override}: expected table.key=value"
     assert problem(tmp_path, GRPO, override).startswith(expected)
 
@@ -340,7 +340,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         ),
     ],
 )
-def test_what_does_not_fit_together_is_reported(
+def test_conflicting_settings_are_reported(
     tmp_path: Path, text: str, overrides: list[str], said: str
 ) -> None:
     assert said in problem(tmp_path, text, *overrides)

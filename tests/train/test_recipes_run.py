@@ -122,7 +122,7 @@ def test_the_warm_start(trained: Trained) -> None:
     assert (output / "conductor" / "adapter_model.safetensors").exists()
 
 
-def test_what_is_decided_after_a_round(trained: Trained) -> None:
+def test_decisions_after_a_round(trained: Trained) -> None:
     begun = f"model.adapter={trained.directory / 'etudes-warm-start' / 'conductor'}"
     output = trained.run(
         "sft", "etudes-decisions", begun, *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2"

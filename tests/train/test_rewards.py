@@ -41,7 +41,7 @@ def test_every_step_beyond_the_first_and_every_token_of_the_plan_is_taken_off() 
     assert reward.of_malformed(100)["length"] == pytest.approx(-0.1)
 
 
-def test_what_the_workers_used_is_taken_off_by_money_or_by_tokens() -> None:
+def test_worker_cost_or_tokens_reduce_the_reward() -> None:
     steps = (step(), step())
     assert Reward(per_usd=2.0).cost_of(steps) == pytest.approx(0.08)
     assert Reward(per_1000_worker_tokens=0.1).cost_of(steps) == pytest.approx(0.2)

@@ -257,7 +257,7 @@ async def explored(
     return batch, batch.rewards
 
 
-async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path: Path) -> None:
+async def test_variations_replace_plans_if_none_is_right(tmp_path: Path) -> None:
     batch, rewards = await explored(tmp_path, "cat", explore=2)
     assert [attempt.is_explored for attempt in batch.plans] == [False, False, True, True]
     assert {attempt.text for attempt in batch.plans[2:]} == {planned("ben"), planned("cat")}
@@ -283,7 +283,7 @@ async def test_execution_time_is_separate_from_sampling_time(tmp_path: Path) -> 
     assert 0.05 <= rollouts.scoring_seconds <= time.monotonic() - began
 
 
-async def test_where_a_plan_is_right_nothing_else_is_tried(tmp_path: Path) -> None:
+async def test_right_plans_are_not_varied(tmp_path: Path) -> None:
     batch, _rewards = await explored(tmp_path, "ann", explore=2)
     assert not any(attempt.is_explored for attempt in batch.plans)
     assert batch.found == 0
@@ -295,7 +295,7 @@ async def test_of_more_that_are_tried_those_that_earn_most_are_taught(tmp_path: 
         assert [attempt.text for attempt in batch.plans if attempt.is_explored] == [planned(right)]
 
 
-async def test_where_a_wrong_answer_is_accepted_its_plan_is_varied(tmp_path: Path) -> None:
+async def test_accepted_wrong_answers_are_varied(tmp_path: Path) -> None:
     behind = (answered(Workflow((Step("ann", "Guess"),)), "ann"),)
     accepting = write_acceptance("step-by-step")
     batch, _rewards = await explored(

@@ -119,7 +119,7 @@ def test_a_plan_that_is_graded_itself_has_a_second_round_too(tmp_path: Path) -> 
     assert len(SOLVER.asked) == calls + 2, "nothing follows, so nothing is carried out"
 
 
-def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
+def test_malformed_plans_are_sampled_again(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, where: ACCEPT if is_second(prompt) else (GUESS, "?")[where % 2])
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 0]

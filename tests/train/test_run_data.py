@@ -63,7 +63,7 @@ async def test_only_runs_that_were_judged_are_learned_from(store: RunStore) -> N
     assert not left_out
 
 
-async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked(
+async def test_revoked_keys_still_exclude_their_runs_from_training(
     store: RunStore,
 ) -> None:
     keys = {
@@ -87,7 +87,7 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
     assert left_out == {use.TRAINING_DISABLED: 1, use.UNKNOWN_KEY: 1}
 
 
-async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) -> None:
+async def test_changed_key_rules_apply_to_earlier_runs(store: RunStore) -> None:
     key = make_key("Ada", Rules()).key
     await store.keys.add(key)
     await judge(store, kept_run(owner=key.id))
@@ -149,7 +149,7 @@ def test_a_question_that_does_not_stand_by_itself_is_no_outcome_and_no_task() ->
     assert dataset.unused["tasks"] == {use.NEEDS_CONTEXT: 3}
 
 
-def test_what_others_must_not_see_is_no_task_to_ask_them() -> None:
+def test_excluded_questions_become_no_tasks() -> None:
     dataset = taken(judged(kept_run(0), has_exclusions=True))
     assert (dataset.tasks, dataset.unused["tasks"]) == ([], {use.WORKER_EXCLUDED: 1})
     assert len(dataset.outcomes) == 1

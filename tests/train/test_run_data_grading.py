@@ -64,7 +64,7 @@ async def test_a_question_longer_than_a_summary_is_still_known(store: RunStore) 
     assert (graded.right, graded.wrong) == (1, 0)
 
 
-async def test_what_was_judged_is_not_graded_again_unless_a_grader_did_it(store: RunStore) -> None:
+async def test_runs_judged_by_people_are_not_graded_again(store: RunStore) -> None:
     await store.finish(*(kept_run(number) for number in range(2)))
     said = Feedback(run_id=kept_run(0).id, score=0.5, given_at=NOON)
     await store.feedback.save(said)

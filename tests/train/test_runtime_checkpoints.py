@@ -30,7 +30,7 @@ def test_a_training_continues_from_the_last_step_that_was_kept(tmp_path: Path) -
     [None, "", '{"global_step": 1', "[" * 100_000],
     ids=["none", "empty", "half", "nested too deep"],
 )
-def test_what_was_only_half_written_is_no_checkpoint(tmp_path: Path, state: str | None) -> None:
+def test_partial_checkpoints_are_ignored(tmp_path: Path, state: str | None) -> None:
     write(tmp_path, "checkpoint-20")
     write(tmp_path, "checkpoint-40", state)
     write(tmp_path, "checkpoint-old")

@@ -113,7 +113,7 @@ async def test_the_reward_is_the_one_that_was_chosen() -> None:
         (ACCEPT, "no answer yet"),
     ],
 )
-async def test_what_is_no_plan_earns_nothing_and_makes_no_call(text: str, message: str) -> None:
+async def test_malformed_plans_earn_nothing_and_make_no_call(text: str, message: str) -> None:
     solver = saying("solver")
     result = await scored(text, solver)
     assert (result.reward, result.valid, result.run) == (0.0, False, None)
@@ -307,7 +307,7 @@ async def test_a_graded_plan_is_executed_if_another_round_follows() -> None:
         "hasty and wrong",
     ],
 )
-async def test_what_is_right_to_do_with_an_answer_earns_more_than_the_contrary(
+async def test_right_decisions_on_an_answer_earn_more(
     reward: Reward, reply: str, again: float, accepted: float
 ) -> None:
     solver = saying("solver", reply)

@@ -139,7 +139,7 @@ def test_only_plans_that_earned_more_or_less_than_others_teach_something() -> No
     assert completion_rows(advantages, cut_off).tolist() == [False, False, False, True]
 
 
-def test_where_none_teaches_one_is_read_so_that_there_is_a_gradient() -> None:
+def test_one_plan_is_read_if_none_has_an_advantage() -> None:
     assert completion_rows(torch.zeros(3), torch.ones(3, 2)).tolist() == [True, False, False]
     cut_off = torch.tensor([[0, 0], [1, 0], [1, 1]])
     assert completion_rows(torch.zeros(3), cut_off).tolist() == [False, True, False]

@@ -63,7 +63,7 @@ def test_every_example_is_a_plan_that_is_read_back_strictly() -> None:
     assert {"one-shot", "chain", "fan-out/join", "None"} <= set(shapes)
 
 
-def test_what_is_accepted_is_right() -> None:
+def test_accepted_answers_are_right() -> None:
     answers = {task.question: task.answer for task in load_source("gsm8k:test", DATA)}
     examples = template_examples(warm_start(), "train", 200)["conductor"]
     later = [example for example in examples if len(example.messages) > 2]

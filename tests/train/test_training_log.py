@@ -217,7 +217,7 @@ def test_time_and_rollouts_are_those_of_all_stretches(recipe: Recipe, clock: Clo
     assert summary(recipe)["rollouts_per_second"] == round(24 / 360, 1)
 
 
-def test_what_restarts_forgets_what_was_there(recipe: Recipe, clock: Clock) -> None:
+def test_restarted_steps_forget_their_text(recipe: Recipe, clock: Clock) -> None:
     first_stretch(recipe, clock, 5)
     with TrainingLog(recipe) as training_log:
         training_log.step(seen())

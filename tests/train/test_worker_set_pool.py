@@ -31,7 +31,7 @@ def test_the_etudes_workers_are_free_and_see_only_their_subtask() -> None:
         ("pool.subset={ smallest = 1, largest = 3 }", "largest is 3, but .* has 2 workers"),
     ],
 )
-def test_what_does_not_fit_the_pool_is_reported(tmp_path: Path, override: str, said: str) -> None:
+def test_mismatches_with_the_pool_are_reported(tmp_path: Path, override: str, said: str) -> None:
     recipe = make_recipe(tmp_path, overrides=[override])
     with pytest.raises(ConfigError, match=said):
         recipe_pool(recipe)

@@ -416,7 +416,7 @@ async def test_a_model_that_thinks_does_not_get_the_beginning_of_its_reply(
         ({"effort": "low", "top_p": 0.2}, "does not accept top_p while it thinks"),
     ],
 )
-async def test_what_the_api_has_no_place_for_is_refused_and_not_left_out(
+async def test_parts_unsupported_by_the_api_are_refused(
     ada: Worker, wish: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(RequestRefused, match=problem):
@@ -755,7 +755,7 @@ async def test_a_prompt_is_not_marked_unasked_nor_where_the_endpoint_has_its_own
     assert json.dumps(vendor.body).count("cache_control") == 1
 
 
-async def test_what_tools_showed_stands_in_their_results(
+async def test_tool_images_are_in_their_results(
     vendor: Vendor, ada: Worker, shown: Request, fits: Fits
 ) -> None:
     vendor.says(message(text("ok")))

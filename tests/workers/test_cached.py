@@ -51,7 +51,7 @@ async def test_the_same_request_is_asked_once(path: Path | None) -> None:
         assert cached.profile == worker.profile
 
 
-async def test_what_was_kept_is_there_in_the_next_process(tmp_path: Path) -> None:
+async def test_cached_replies_survive_a_restart(tmp_path: Path) -> None:
     whole = Reply(
         "half a pair \ud83d, and ☃",
         Usage(5, 7, None, 2, 0),
@@ -145,7 +145,7 @@ async def test_a_failure_reaches_all_waiters_and_is_not_cached() -> None:
     assert len(worker.asked) == 2
 
 
-async def test_when_the_caller_is_cancelled_the_next_waiter_calls() -> None:
+async def test_next_waiter_calls_if_the_caller_is_cancelled() -> None:
     worker = FakeWorker("worker")
     worker.gate = asyncio.Event()
     cached = CachedWorker(worker, ReplyCache(None, PLENTY))
@@ -182,7 +182,7 @@ def test_a_cache_continues_on_another_event_loop(path: Path | None) -> None:
     assert worker.calls == 2
 
 
-async def test_what_is_no_reply_is_handed_on_and_not_kept() -> None:
+async def test_errors_are_passed_on_and_not_cached() -> None:
     class Odd(Worker):
         profile = WorkerProfile(name="odd")
         calls = 0

@@ -98,7 +98,7 @@ def test_a_dated_snapshot_is_its_model(provider: str, snapshot: str, model: str)
 
 
 @pytest.mark.parametrize("model", ["gpt-5-turbo", "gpt", "", "gpt-5-20", "GPT-5"])
-def test_what_is_not_in_the_catalogue_is_not_guessed_at(model: str) -> None:
+def test_models_outside_the_catalogue_are_not_guessed(model: str) -> None:
     assert CATALOGUE.lookup("openai", model) is None
 
 

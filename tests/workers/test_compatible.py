@@ -153,7 +153,7 @@ async def test_any_object_goes_out_as_json_mode(vendor: Vendor, hire: Hire) -> N
     assert vendor.body["response_format"] == {"type": "json_object"}
 
 
-async def test_what_the_model_does_not_take_is_not_sent(vendor: Vendor, hire: Hire) -> None:
+async def test_unsupported_parameters_are_not_sent(vendor: Vendor, hire: Hire) -> None:
     vendor.says(answer({"content": "ok"}))
     request = replace(ASKED, temperature=0.2, top_p=0.9, seed=7, effort="low", prefill="Sure")
     worker = hire("openai-compatible", without=("sampling", "reasoning", "prefill"))

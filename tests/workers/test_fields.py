@@ -6,7 +6,7 @@ from podium.workers import fields
 from podium.workers.fields import MalformedReply
 
 
-def test_what_is_missing_or_null_reads_as_nothing() -> None:
+def test_missing_and_null_fields_read_as_none() -> None:
     for document in ({}, {"key": None}):
         assert fields.get_text(document, "key") == ""
         assert fields.get_object(document, "key") == {}
@@ -14,7 +14,7 @@ def test_what_is_missing_or_null_reads_as_nothing() -> None:
         assert fields.get_count(document, "key") is None
 
 
-def test_what_is_of_another_kind_is_named() -> None:
+def test_values_of_another_type_are_named() -> None:
     document = {"key": 3.5}
     for read in (fields.get_text, fields.get_object, fields.get_objects, fields.get_count):
         with pytest.raises(MalformedReply, match="as key, got float '3.5'"):

@@ -123,7 +123,7 @@ async def test_the_model_is_in_the_address_and_the_key_is_not(
     assert vendor.received[0].path == f"{path}:streamGenerateContent?alt=sse"
 
 
-async def test_what_the_model_does_not_take_is_not_sent(vendor: Vendor, hire: Hire) -> None:
+async def test_unsupported_parameters_are_not_sent(vendor: Vendor, hire: Hire) -> None:
     vendor.says(answer({"text": "ok"}))
     worker = hire("google", without=("sampling", "reasoning", "prefill"))
     await worker.reply(replace(ASKED, temperature=0.2, seed=7, effort="high", prefill="x"))
@@ -443,9 +443,7 @@ async def test_a_reply_without_a_candidate_is_bad(vendor: Vendor, ada: Worker) -
         await ada.reply(ASKED)
 
 
-async def test_what_tools_showed_follows_all_results(
-    vendor: Vendor, ada: Worker, shown: Request
-) -> None:
+async def test_tool_images_follow_all_results(vendor: Vendor, ada: Worker, shown: Request) -> None:
     vendor.says(answer({"text": "ok"}))
     await ada.reply(shown)
     kinds = [next(iter(part)) for part in vendor.body["contents"][2]["parts"]]

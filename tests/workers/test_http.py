@@ -251,7 +251,7 @@ async def test_a_refused_connection_is_unavailable_and_free(
         ("ClientError", BadReply, True),
     ],
 )
-def test_what_the_http_library_raises_becomes_a_worker_error(
+def test_http_exceptions_become_worker_errors(
     raised: str, kind: type[WorkerError], billed: bool
 ) -> None:
     import aiohttp
@@ -718,7 +718,7 @@ async def test_an_error_with_an_odd_name_is_still_that_error(
     assert type(await failure(ada, stream=stream)) is RateLimited
 
 
-def test_what_is_too_short_for_a_key_is_left_in_a_message() -> None:
+def test_short_strings_are_not_redacted_as_keys() -> None:
     assert errors.clean_message("x marks the box", "x") == "x marks the box"
 
 

@@ -450,7 +450,7 @@ async def test_the_real_model_stops_at_a_stop_and_at_its_length(smol: LlamaCppWo
 
 
 @pytest.mark.weights
-async def test_what_the_real_model_cannot_take_is_refused(smol: LlamaCppWorker) -> None:
+async def test_inputs_unsupported_by_the_model_are_refused(smol: LlamaCppWorker) -> None:
     with pytest.raises(RequestRefused, match="exceeds the available context size"):
         await smol.reply(Request((user("word " * 5000),)))
     with pytest.raises(RequestRefused, match="failed to parse grammar"):

@@ -215,7 +215,7 @@ async def test_a_session_that_was_forgotten_is_begun_again() -> None:
         ),
     ],
 )
-async def test_what_goes_wrong_in_a_call_is_its_result(
+async def test_tool_errors_become_results(
     response: Callable[[], web.Response], expected: str
 ) -> None:
     async def handle(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:

@@ -131,9 +131,7 @@ async def test_a_server_that_starts_later_has_its_tools_then(
         ("def call(n, p): say(id=n, result='yes')", "odd did not answer within 2 s"),
     ],
 )
-async def test_what_goes_wrong_in_a_call_is_its_result(
-    tmp_path: Path, oddity: str, said: str
-) -> None:
+async def test_tool_errors_become_results(tmp_path: Path, oddity: str, said: str) -> None:
     seconds = 2.0 if "within" in said else 20.0
     async with opened(odd_server(tmp_path, oddity, seconds=seconds)) as box:
         result = await used(box)

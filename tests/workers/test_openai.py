@@ -219,7 +219,7 @@ async def test_the_prompt_cache_key_goes_to_vendors_that_support_it(
     assert set(vendor.body) == {"model", "messages"}
 
 
-async def test_what_tools_showed_is_the_users_after_all_results(
+async def test_tool_images_become_a_user_message_after_all_results(
     vendor: Vendor, hire: Hire, shown: Request, fits: Fits
 ) -> None:
     vendor.says(completion({"content": "ok"}))

@@ -453,7 +453,7 @@ async def test_the_key_of_the_prompt_cache_is_passed_on(
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
 
 
-async def test_what_tools_showed_stands_in_their_outputs(
+async def test_tool_images_are_in_their_outputs(
     vendor: Vendor, ada: Worker, shown: Request, fits: Fits
 ) -> None:
     vendor.says(response(message(words("ok"))))

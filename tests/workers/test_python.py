@@ -161,7 +161,7 @@ def test_a_program_too_nested_to_be_read_is_a_syntax_error_or_runs() -> None:
         prepare_program("(" * 5000 + ")" * 5000)
 
 
-async def test_where_programs_cannot_be_isolated_none_is_run(
+async def test_programs_are_not_run_without_isolation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sandbox, "_problem", None)

@@ -63,7 +63,7 @@ def test_closing_a_schema_allows_no_other_members_at_any_depth() -> None:
     }
 
 
-def test_what_cannot_be_enforced_is_reported_in_the_description() -> None:
+def test_unenforceable_keywords_are_named_in_the_description() -> None:
     schema = {"type": "integer", "minimum": 1, "maximum": 9, "description": "a digit"}
     assert close_schema(schema) == {
         "type": "integer",

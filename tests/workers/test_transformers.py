@@ -187,7 +187,7 @@ async def test_workers_with_and_without_an_adapter_share_one_model_and_one_batch
     assert replies[0].text != replies[1].text
 
 
-async def test_what_a_request_leaves_open_the_options_say(hire: Hire, asked: list[Any]) -> None:
+async def test_options_fill_in_what_a_request_omits(hire: Hire, asked: list[Any]) -> None:
     worker = hire(temperature=0.5, top_p=0.9, limits=Limits(max_output_tokens=3))
     await worker.reply(replace(QUESTION, max_tokens=None))
     ((_, sampling, _),) = asked[-1]
@@ -279,7 +279,7 @@ RESULT = Message("tool", (ToolResult("a", "noon"),))
         ({"messages": (assistant("hm"), RESULT)}, "'ada' takes no tool result in tool messages"),
     ],
 )
-async def test_what_it_cannot_do_is_refused_before_anything_is_loaded(
+async def test_unsupported_requests_are_refused_before_loading(
     hire: Hire, changes: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretrained, "load", None)

@@ -52,7 +52,7 @@ def made_of(tmp_path: Path, found: dict[str, Any]) -> str:
     return update_page(PAGE.read_text("utf-8"), file)
 
 
-def test_what_was_measured_is_listed_row_by_row(tmp_path: Path) -> None:
+def test_results_are_listed_row_by_row(tmp_path: Path) -> None:
     page = made_of(tmp_path, document())
     assert "| one process | a run of one step | 1 | 812 | 2.00 |  |  |  |  |  |" in page
     over = "| one replica over Postgres | a run of one step | 1 | 812 | 2.00 |"

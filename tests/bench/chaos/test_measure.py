@@ -54,7 +54,7 @@ def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.Monkey
     assert json.loads(result.stdout.splitlines()[-1])["lost"] == 1
 
 
-def test_what_a_fuzzer_found_breaks_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_findings_fail_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     found = FuzzRow(inputs=3, seconds=1.0, findings=(Finding("a 500", "{}"),))
     monkeypatch.setattr(run, "fuzz_bodies", lambda *_: found)
     row = measure_fuzz(1, seed=1)

@@ -68,7 +68,7 @@ def test_comments_are_skipped() -> None:
         *("[{]", "[}]", '[{"a"}]', '[{"a": }]', '[{"a": 1', '[{"a": 1 "b": 2}]', "[{a: 1}]"),
     ],
 )
-def test_what_is_no_literal_is_refused_with_a_reason(text: str) -> None:
+def test_invalid_literals_are_refused_with_a_reason(text: str) -> None:
     with pytest.raises(BrokenLiteral) as caught:
         scan_list(text, 0)
     assert caught.value.reason

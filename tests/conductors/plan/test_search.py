@@ -63,7 +63,7 @@ def test_the_json_form_wins_where_it_comes_last() -> None:
     assert find(DRAFT + JSON).lists == STEPS_OF_JSON
 
 
-def test_what_a_subtask_says_is_never_taken_for_a_plan() -> None:
+def test_subtask_text_is_never_parsed_as_a_plan() -> None:
     quoted = DRAFT.replace('"', '\\"')
     found = find(f'model_id = [1]\nsubtasks = ["{quoted} <think> {{"]\naccess_list = [[]]')
     assert found.lists["model_id"] == [1]

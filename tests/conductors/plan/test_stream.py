@@ -36,7 +36,7 @@ def pieces_of(text: str, chance: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("order", ["lists", "step-by-step"])
-def test_what_comes_early_is_in_the_parsed_plan_or_there_is_none(order: Order) -> None:
+def test_streamed_steps_equal_those_of_the_parsed_plan(order: Order) -> None:
     chance = random.Random(7)
     early_steps = failed = 0
     for _ in range(3000):
@@ -85,7 +85,7 @@ def test_a_second_plan_gives_no_steps() -> None:
     assert stream.feed("\n" + text) == []
 
 
-def test_what_is_thought_gives_no_steps() -> None:
+def test_thinking_gives_no_steps() -> None:
     text = write(Workflow((Step("first", "a"), Step("second", "b"))), POOL, order="step-by-step")
     stream = PlanStream(POOL)
     assert stream.feed(f"<think>{text}") == []

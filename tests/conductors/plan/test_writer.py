@@ -44,7 +44,7 @@ def test_acceptance_is_a_plan_without_steps(pool: Pool) -> None:
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_what_is_written_is_read_back(
+def test_written_records_are_read_back(
     data: st.DataObject, workflows: st.SearchStrategy[Workflow], pool: Pool
 ) -> None:
     workflow = data.draw(workflows)

@@ -41,12 +41,12 @@ def test_lines_of_the_same_question_and_worker_are_averaged(tmp_path: Path) -> N
     assert evidence.rewards[0].tolist() == [1.0, 0.75]
 
 
-def test_what_was_not_asked_is_no_number(tmp_path: Path) -> None:
+def test_unmeasured_figures_are_no_numbers(tmp_path: Path) -> None:
     evidence = read_log([written(tmp_path, *LINES)]).reward_table()
     assert np.isnan(evidence.rewards).tolist() == [[False, False], [False, True]]
 
 
-def test_what_a_worker_costs_is_the_mean_of_the_lines_that_say_it(tmp_path: Path) -> None:
+def test_worker_cost_is_the_mean_of_the_lines_that_state_it(tmp_path: Path) -> None:
     workers = read_log([written(tmp_path, *LINES)]).reward_table().workers
     assert workers == (
         KnownWorker("small", "small-model", 0.1),

@@ -24,11 +24,11 @@ def section(heading: str, page: str = PAGE) -> str:
     return found[1]
 
 
-def test_how_a_router_is_used_comes_before_how_it_works() -> None:
+def test_router_page_shows_usage_before_internals() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.M)
     assert headings == ["Serving", "Training", "How it works"]
 
 
 @pytest.mark.parametrize("heading", ["## Serving", "## Training"])
-def test_what_to_install_is_the_first_command_of_the_section(heading: str) -> None:
+def test_first_command_of_a_section_installs(heading: str) -> None:
     assert INSTALLING in section(heading).split("```")[1].splitlines()[1]

@@ -188,7 +188,7 @@ def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
         LearnedRouter.load(path)
 
 
-def test_what_a_worker_costs_can_be_nothing() -> None:
+def test_worker_prices_may_be_zero() -> None:
     router = small_router()
     free = replace(router, workers=tuple(replace(known, cost=0.0) for known in router.workers))
     assert free.decide(PLAYS[0], POOL, 0.0).worker == "dear"

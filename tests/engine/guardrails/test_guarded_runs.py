@@ -335,7 +335,7 @@ async def test_a_hook_that_fails_lets_pass_where_that_is_wanted_and_the_run_says
     ]
 
 
-async def test_what_is_no_verdict_and_what_takes_too_long_block() -> None:
+async def test_missing_and_late_verdicts_block() -> None:
     async def forever(checked: GuardrailInput) -> Verdict:
         await asyncio.sleep(30)
         return Pass()
@@ -522,7 +522,7 @@ async def test_an_answer_that_no_final_step_gave_is_checked_too() -> None:
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "privacy")
 
 
-async def test_what_is_blocked_in_a_nested_run_blocks_the_run() -> None:
+async def test_blocked_nested_runs_block_the_run() -> None:
     outer = Workflow((Step("conductor", "split"),))
     planner = Planner(outer, ONE)
 
@@ -563,7 +563,7 @@ async def test_a_nested_answer_is_looked_at_as_a_reply_inside_and_as_the_answer_
     assert run.answer == "42 it is"
 
 
-async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> None:
+async def test_tool_arguments_and_results_are_checked() -> None:
     def act(request: Request) -> Reply:
         if request.messages[-1].role == "tool":
             return Reply("done", Usage(1, 1, 0, 0, 0))
@@ -728,7 +728,7 @@ async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() ->
     assert [step.status for step in run.steps] == ["done", "failed", "skipped"]
 
 
-async def test_what_verifying_the_question_took_counts_once_though_runs_are_nested() -> None:
+async def test_question_verification_counts_once_in_nested_runs() -> None:
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 

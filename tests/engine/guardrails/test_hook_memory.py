@@ -10,7 +10,7 @@ def passes(checked: GuardrailInput) -> Verdict:
     return Pass()
 
 
-def test_what_is_remembered_of_waiting_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_waiting_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podium.engine.guardrails.chain.MAX_WAITING_RUNS", 2)
     memory = HookMemory()
     for number in range(3):

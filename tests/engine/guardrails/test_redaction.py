@@ -147,7 +147,7 @@ def test_a_value_becomes_a_mark_of_its_kind(value: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", LEFT)
-def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
+def test_lookalikes_are_left_alone(text: str) -> None:
     assert verdict(text) == Pass()
 
 
@@ -189,7 +189,7 @@ def test_a_placeholder_found_in_a_text_is_not_assigned() -> None:
     assert decided == Redact("You said [e-mail 1]; mine is [e-mail 2]", "1 × e-mail")
 
 
-def test_what_is_found_can_block_instead() -> None:
+def test_findings_can_block_instead() -> None:
     run = hook(found="block").for_run()
     decided = run(GuardrailInput(stage="question", text="a@x.org", run_id="run_1", question=""))
     assert decided == Block("it contains 1 × e-mail")

@@ -194,7 +194,7 @@ async def test_another_repeat_makes_other_draws() -> None:
     assert [request.seed for request in worker.requests] == [6, 7, 8]
 
 
-async def test_where_answers_are_tagged_the_tags_are_voted_on() -> None:
+async def test_tagged_answers_are_voted_on() -> None:
     replies = ["First, … <answer>42</answer>", "<answer>41</answer>", "So: <answer> 42 </answer>"]
     worker = ScriptedWorker("ann", replies)
     run = await self_consistency("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))

@@ -20,7 +20,7 @@ def test_texts_about_the_same_are_nearer_than_others() -> None:
     assert code @ more_code > max(code @ one, code @ other)
 
 
-def test_what_stands_in_every_text_weighs_nothing() -> None:
+def test_words_in_every_text_weigh_nothing() -> None:
     encoder = HashedEncoder.fit([f"Answer in tags. {text}" for text in [*FRUIT, *CODE]])
     bare, wrapped = encoder.encode(["apples", "Answer in tags. apples"])
     assert bare @ wrapped > 0.9

@@ -45,7 +45,7 @@ def test_a_function_comes_from_a_file(tmp_path: Path) -> None:
     assert load_function(f"{path}:answer")() == 42
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_parts_are_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def answer():\n    return 42\n\nAGE = 7\n")
     with pytest.raises(UsageError, match="did you mean 'answer'"):

@@ -54,7 +54,7 @@ def test_a_question_can_be_made_to_end_in_any_skill(name: str) -> None:
     assert compose_operations(Random(3), "train", shape, last=skill)[-1].skill is skill
 
 
-def test_what_cannot_be_is_given_up() -> None:
+def test_impossible_demands_are_given_up() -> None:
     roman = SKILLS["from_roman"]
     assert try_operations(Random(4), "train", EtudeShape.CHAIN_2, last=roman, tries=50) is None
     assert try_operations(Random(4), "train", EtudeShape.JOIN_STEP, last=roman, tries=50) is None

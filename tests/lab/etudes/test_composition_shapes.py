@@ -17,7 +17,7 @@ def test_operands_of_open_skills_stay_in_their_split_as_literals_and_as_results(
     assert all(split_of(step.operands or "") == etude.split for etude, step in keys)
 
 
-def test_what_several_steps_ask_stays_in_its_split(etudes: list[Etude]) -> None:
+def test_operations_of_several_steps_stay_in_their_split(etudes: list[Etude]) -> None:
     several = [etude for etude in etudes if len(etude.steps) > 1]
     assert all(split_of(etude.signature) == etude.split for etude in several)
 

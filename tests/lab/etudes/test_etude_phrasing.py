@@ -21,7 +21,7 @@ def test_in_a_row_every_subtask_is_a_piece_of_the_question_in_order(etudes: list
             position = found + len(step.subtask)
 
 
-def test_where_phrases_are_nested_the_innermost_are_pieces_of_the_question(
+def test_innermost_nested_phrases_are_pieces_of_the_question(
     etudes: list[Etude],
 ) -> None:
     nested = [etude for etude in etudes if etude.style == "nested"]

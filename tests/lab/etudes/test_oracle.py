@@ -81,7 +81,7 @@ def test_no_step_continues_from_an_unknown_result() -> None:
     assert oracle_reply("arithmetic", message("add the two results", *shown)) == UNSURE
 
 
-def test_what_was_not_known_does_no_harm_where_it_cannot_be_meant() -> None:
+def test_unknown_results_that_cannot_be_meant_do_no_harm() -> None:
     shown = (("double 4", "8"), ("the opposite of cold", UNSURE))
     assert oracle_reply("arithmetic", message("add 5 to it", *shown)) == "13"
     assert oracle_reply("arithmetic", message("add 5 to it", *reversed(shown))) == "13"

@@ -48,7 +48,7 @@ def test_the_share_of_what_is_not_its_skill_is_a_parameter() -> None:
     assert 0.06 < unsure / 400 < 0.15
 
 
-def test_what_is_hard_to_learn_is_taught_more_often() -> None:
+def test_hard_skills_are_taught_more_often() -> None:
     lists = [oracle_skill("lists", lesson) for lesson in some("lists", 2000, unsure_share=0.0)]
     taught = Counter(lists)
     assert taught["ascending"] > 1.5 * taught["first"] > 0
@@ -83,7 +83,7 @@ def test_an_input_that_was_not_known_makes_the_answer_unknown() -> None:
     assert len(spoiled) > 100
 
 
-def test_what_does_not_matter_may_be_unknown() -> None:
+def test_irrelevant_figures_may_be_unknown() -> None:
     beside = [
         lesson
         for lesson in some("words", 1000, unsure_share=0.0)

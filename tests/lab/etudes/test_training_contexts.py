@@ -56,7 +56,7 @@ def test_pools_are_described_in_words_for_training_and_shuffled(
     assert {practice.context.pool.names[0] for practice in sample} == set(ROLES)
 
 
-def test_what_is_needed_may_be_missing_where_that_is_asked_for() -> None:
+def test_keep_needed_off_may_drop_needed_workers() -> None:
     hard = contexts(4, drop=0.5, keep_needed=False, everyday_share=0.0)
     missing = [
         not set(asked.families) <= set(context.pool.names)

@@ -99,7 +99,7 @@ def test_bars_compare_the_conductor_with_the_best_of_each_kind() -> None:
     assert bars["recursion - conductor, words"]["met"] is True
 
 
-def test_what_plans_are_like_is_told_by_suite() -> None:
+def test_plan_statistics_are_reported_by_suite() -> None:
     plans = RealTable(rows()).document()["conductor"]
     assert plans["one_step"] == {"sums": 0.5, "words": 0.5}
     assert plans["steps"] == {"1": 35, "2": 35}

@@ -132,13 +132,13 @@ def test_recursion_is_measured_on_the_flaky_pool(document: dict[str, Any]) -> No
     assert document["recursion_accept_right"]["value"] == 1.0
 
 
-def test_what_training_took_is_reported_and_held_against_its_bars(document: dict[str, Any]) -> None:
+def test_training_cost_is_reported_against_its_limits(document: dict[str, Any]) -> None:
     assert (document["train_minutes"], document["rollouts_per_second"]) == (12.5, 140.0)
     assert bar(document, "train_minutes")["met"] is True
     assert bar(document, "rollouts_per_second")["met"] is False
 
 
-def test_what_was_not_measured_is_neither_met_nor_failed(measured: EtudesTable) -> None:
+def test_unmeasured_requirements_are_neither_met_nor_failed(measured: EtudesTable) -> None:
     document = replace(measured, training=TrainingCost()).document()
     assert document["train_minutes"] is None
     assert bar(document, "train_minutes") == {

@@ -43,7 +43,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
     assert read_training_cost([tmp_path]).rollouts_per_second == 5.0
 
 
-def test_what_was_not_written_down_is_not_known(tmp_path: Path) -> None:
+def test_unrecorded_steps_are_unknown(tmp_path: Path) -> None:
     assert read_training_cost([]) == NOT_MEASURED
     write(tmp_path, None, {"loss": 1.0})
     assert read_training_cost([tmp_path]) == NOT_MEASURED

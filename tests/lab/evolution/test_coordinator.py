@@ -36,7 +36,7 @@ def test_numbers_that_do_not_fit_are_refused(numbers: Any) -> None:
         Coordinator(SCALED, numbers)
 
 
-def test_what_was_saved_is_loaded_and_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+def test_saving_replaces_and_loading_restores(tmp_path: Path) -> None:
     first = Coordinator.blank(SCALED)
     directory = tmp_path / "runs" / "coordinator"
     first.save(directory)

@@ -245,7 +245,7 @@ async def test_a_changed_pool_is_warned_of_once_a_run() -> None:
     assert [round_.warnings for round_ in run.rounds] == [("bob is gone",), ()]
 
 
-async def test_what_a_request_demands_is_demanded_of_workers_alone() -> None:
+async def test_request_requirements_apply_to_workers_alone() -> None:
     tools = (Tool("look", "Looks it up", {"type": "object"}),)
     able = WorkerProfile(name="bob", capabilities=frozenset({"tools", "json"}))
     workers = [ScriptedWorker("ann", "Hm."), ScriptedWorker(able, '{"it": 42}')]

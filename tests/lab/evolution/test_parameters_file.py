@@ -27,7 +27,7 @@ def archived() -> bytes:
     return file.getvalue()
 
 
-def test_what_was_saved_is_read(tmp_path: Path) -> None:
+def test_saved_numbers_are_read(tmp_path: Path) -> None:
     path = tmp_path / "numbers.npy"
     path.write_bytes(saved())
     assert np.array_equal(read_floats(path), NUMBERS)

@@ -37,7 +37,7 @@ def beginning(method: Method = "cma-es", seed: int = 42) -> Search:
 
 
 @both
-def test_what_is_found_is_better_than_the_start(method: Method) -> None:
+def test_search_improves_on_the_start(method: Method) -> None:
     search = beginning(method)
     searched(search, 60)
     assert nearness(search.found) > nearness(START)

@@ -203,7 +203,7 @@ async def test_a_request_may_take_another_scope(server: Server) -> None:
 
 
 @pytest.mark.parametrize("model", ["claude", "podium-ultra", "gpt"])
-async def test_what_a_key_does_not_allow_is_forbidden(server: Server, model: str) -> None:
+async def test_requests_beyond_a_keys_rules_are_forbidden(server: Server, model: str) -> None:
     principal = await server.principal(
         Rules(
             tiers=frozenset({"mini"}),
@@ -281,7 +281,7 @@ async def test_a_spent_budget_is_distinguished_from_a_rate_limit_and_resets(
     assert await begin(server, token) == (None if renewed else "out_of_budget")
 
 
-async def test_what_is_spent_is_remembered_by_the_next_process(server: Server) -> None:
+async def test_spending_survives_a_restart(server: Server) -> None:
     token = await server.token(Rules(in_total=Allowance(usd=1.0)))
     principal = await server.access.authenticate(token)
     await server.settle(principal, tokens=1, usd=1.0)
@@ -290,7 +290,7 @@ async def test_what_is_spent_is_remembered_by_the_next_process(server: Server) -
     assert await begin(server, token) == "out_of_budget"
 
 
-async def test_what_another_process_spends_counts_within_seconds(server: Server) -> None:
+async def test_spending_of_another_process_counts_within_seconds(server: Server) -> None:
     token = await server.token(Rules(in_total=Allowance(usd=1.0)))
     assert await begin(server, token) is None
     other = KeyAuthenticator(server.keys, POOL, clock=server.clock)

@@ -17,7 +17,7 @@ DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
 A_DOLLAR_A_DAY = Rules(per_day=Allowance(usd=1.0))
 
 
-def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> None:
+def test_claimed_runs_are_left_to_their_own_request() -> None:
     budget = KeyBudget(Rules(per_day=Allowance(usd=1.0, tokens=100)))
     reservation = budget.reserve(Amount(0.75, 60))
     assert reservation.expected == Amount(0.75, 60)

@@ -57,7 +57,7 @@ def test_a_model_that_is_not_allowed_is_forbidden_and_the_field_named() -> None:
     assert (refused.value.status, refused.value.field) == (403, "model")
 
 
-def test_what_a_key_may_ask_for_is_what_it_is_shown() -> None:
+def test_keys_see_only_models_that_they_may_use() -> None:
     one = Principal(scopes=frozenset({"ask"}), tiers=frozenset({"mini"}))
     assert one.can_list("podium-mini")
     assert not one.can_list("podium-ultra")

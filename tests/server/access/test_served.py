@@ -126,7 +126,7 @@ async def test_too_many_requests_are_429_with_the_time_to_come_back(tmp_path: Pa
         (Rules(workers=frozenset({"other"})), "solo"),
     ],
 )
-async def test_what_a_key_does_not_allow_is_403(tmp_path: Path, rules: Rules, model: str) -> None:
+async def test_forbidden_requests_return_403(tmp_path: Path, rules: Rules, model: str) -> None:
     solo = worker()
     async with served_to(rules, [solo], None, tmp_path) as (served, _):
         response = await served.ask(model=model)

@@ -45,7 +45,7 @@ def test_nothing_of_a_session_can_be_changed() -> None:
     "shown",
     ["", "pk_0_x", "ps_", "ps_1_2", "ps__2_x", "ps_1_x_y", "ps_1_²_y", "ps_1_2_" + "x" * 300],
 )
-def test_what_is_no_session_claims_nothing(shown: str) -> None:
+def test_requests_without_a_session_claim_nothing(shown: str) -> None:
     assert parse_session(shown) is None
 
 

@@ -100,7 +100,7 @@ async def test_a_settled_request_leaves_no_reservation(where: str) -> None:
         assert await replicas.charged() == Amount(0.02, 4)
 
 
-async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged(
+async def test_killed_replica_returns_its_reservation_and_is_charged_for_use(
     where: str,
 ) -> None:
     async with replicas_of(where, A_DOLLAR, 2) as replicas:
@@ -330,7 +330,7 @@ async def test_a_reservation_that_is_closed_while_it_cannot_be_written_is_not_wr
         assert reservations.asked_for == 1, "nothing is left to be written"
 
 
-async def test_what_changes_while_a_shared_budget_recovers_is_written_too(
+async def test_changes_during_a_budgets_recovery_are_written_too(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(where, A_DOLLAR, 1) as replicas:
@@ -379,7 +379,7 @@ async def test_a_shared_budget_that_was_closed_tries_nothing_again(
         assert reservations.asked_for == 1
 
 
-async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
+async def test_writes_of_a_killed_replica_are_lost(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Avoid waiting for its lease and its orphaned calls."""

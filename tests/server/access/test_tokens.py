@@ -55,7 +55,7 @@ def test_a_token_with_one_letter_changed_does_not_fit() -> None:
         "pk_1_" + "x" * 300,
     ],
 )
-def test_what_is_no_token_of_ours_is_known_without_a_lookup(token: str) -> None:
+def test_foreign_tokens_are_refused_without_a_lookup(token: str) -> None:
     assert parse_token(token) is None
 
 

@@ -248,7 +248,7 @@ async def test_a_request_that_continues_with_a_run_is_charged_what_it_added(
         assert await runtime.charged() == Amount(0.75, 45)
 
 
-async def test_what_calls_used_of_which_the_bill_knows_less_is_charged_as_assumed(
+async def test_unreported_usage_is_charged_at_its_estimate(
     tmp_path: Path,
 ) -> None:
     async with runtime_in(tmp_path) as runtime:

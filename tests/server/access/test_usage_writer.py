@@ -120,7 +120,7 @@ async def test_usage_is_written_in_batches(
     assert [row.requests for row in keys.used] == [2, 1]
 
 
-async def test_what_cannot_be_written_is_kept_and_written_later(
+async def test_failed_writes_are_retried_later(
     keys: MemoryKeys, caplog: pytest.LogCaptureFixture
 ) -> None:
     usage_writer = UsageWriter(keys)

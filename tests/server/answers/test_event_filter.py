@@ -173,7 +173,7 @@ def test_the_client_gets_the_values_and_the_run_keeps_placeholders() -> None:
     assert heard == events
 
 
-def test_what_is_done_is_reported_in_a_line_each() -> None:
+def test_each_action_is_reported_in_a_line() -> None:
     step = StepRecord(0, 0, "solo", "Think", (), "done", "hm", None, 0.0, 1.0, answered_by="trio")
     said = send(
         RunStarted(RUN),

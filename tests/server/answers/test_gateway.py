@@ -80,7 +80,7 @@ async def test_a_workers_fault_has_a_status_of_its_own(error: Exception, status:
         ({"tools": [{"type": "function", "function": {"name": "look"}}]}, None),
     ],
 )
-async def test_what_one_worker_cannot_do_is_refused(more: dict[str, Any], field: str) -> None:
+async def test_options_beyond_a_worker_are_refused(more: dict[str, Any], field: str) -> None:
     worker = ScriptedWorker("solo", "yes")
     async with serving(application([worker], dialects=REAL)) as served:
         response = await served.client.post(PLAIN, json={"model": "solo", "messages": WHY, **more})

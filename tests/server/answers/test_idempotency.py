@@ -104,7 +104,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     await runtime.store.close()
 
 
-async def test_what_is_sent_again_while_its_question_is_checked_for_long_begins_no_second_run(
+async def test_repeated_requests_during_a_check_start_no_second_run(
     runtime: Runtime,
 ) -> None:
     first = await runtime.first()

@@ -124,7 +124,7 @@ async def test_the_decision_and_the_quality_bias_are_kept_with_the_run(tmp_path:
     assert "the router 0123456789ab chose two" in events
 
 
-async def test_what_the_router_is_not_sure_of_is_answered_as_ultra_would() -> None:
+async def test_unsure_routing_is_answered_as_by_ultra() -> None:
     plan = json.dumps({"steps": [{"worker": "one", "subtask": "Think.", "access": []}]})
     planner = ScriptedWorker("planner", plan)
     mini = TierRouter(ScriptedRouter(SCORES), confidence=0.9)

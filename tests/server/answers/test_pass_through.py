@@ -105,7 +105,7 @@ async def test_a_worker_of_another_format_does_not_get_them(wire: Wire | None) -
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
 
 
-async def test_what_changes_the_price_or_belongs_to_podium_is_ignored_and_reported() -> None:
+async def test_reserved_and_priced_options_are_ignored_and_reported() -> None:
     worker = Choosing()
     extra = {"models": ["dear"], "service_tier": "priority", "owned": 1, "top_k": 4}
     response = await post(worker, {**ASKED, **extra})
@@ -114,7 +114,7 @@ async def test_what_changes_the_price_or_belongs_to_podium_is_ignored_and_report
 
 
 @pytest.mark.parametrize("field", ["functions", "audio", "web_search_options"])
-async def test_what_would_come_back_in_another_form_is_refused(field: str) -> None:
+async def test_lossy_values_are_refused(field: str) -> None:
     response = await post(Choosing(), {**ASKED, field: {"a": 1}})
     assert (response.status_code, response.json()["error"]["param"]) == (400, field)
 

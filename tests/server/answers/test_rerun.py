@@ -98,7 +98,7 @@ async def test_an_answered_run_is_run_again_from_a_step(
         ({"round": 0}, 400, "podium.rerun.run"),
     ],
 )
-async def test_what_cannot_be_run_again_is_refused(
+async def test_runs_that_cannot_be_repeated_are_refused(
     rerun: dict[str, Any], status: int, words: str, tmp_path: Path
 ) -> None:
     async with serving(Counting().serving(await open_store(tmp_path / "runs.db"))) as served:

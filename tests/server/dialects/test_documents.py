@@ -43,7 +43,7 @@ def test_an_address_of_text_says_its_words(address: str) -> None:
         "data:text/plain,%E9",
     ],
 )
-def test_what_is_no_text_says_nothing(address: str) -> None:
+def test_non_texts_are_ignored(address: str) -> None:
     assert decode_data_url(address) is None
 
 
@@ -52,7 +52,7 @@ def test_bytes_without_a_kind_are_no_text() -> None:
     assert decode_base64_text("", CAFE) is None
 
 
-def test_what_is_known_of_a_document_is_reported() -> None:
+def test_known_document_fields_are_reported() -> None:
     assert document_text("a.txt", None, "words") == Text("[document: a.txt]\nwords", "a.txt")
     assert document_text(None, "words") == Text("words")
     assert unreadable_document("a.pdf", None) == Text("[a document that you cannot read: a.pdf]")

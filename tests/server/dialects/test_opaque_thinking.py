@@ -15,7 +15,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 @given(st.lists(st.builds(Thinking, WORDS, WORDS, WORDS.filter(bool)), min_size=1, max_size=4))
-def test_what_was_sealed_comes_out_as_it_was(thinking: list[Thinking]) -> None:
+def test_sealed_data_is_recovered(thinking: list[Thinking]) -> None:
     assert decode_thinking(encode_thinking(thinking), "data") == tuple(thinking)
 
 
@@ -24,7 +24,7 @@ def test_thinking_of_no_model_is_not_sealed() -> None:
 
 
 @pytest.mark.parametrize("words", ["", "gAAAAAB0", "a signature"])
-def test_what_was_sealed_elsewhere_holds_nothing(words: str) -> None:
+def test_data_sealed_with_another_key_is_ignored(words: str) -> None:
     assert decode_thinking(words, "data") == ()
 
 

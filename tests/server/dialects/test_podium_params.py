@@ -42,7 +42,7 @@ def test_the_podium_object_becomes_what_is_requested() -> None:
         ({"plan": {}}, "podium.plan"),
     ],
 )
-def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:
+def test_errors_in_the_podium_object_are_named(value: object, field: str) -> None:
     assert refusal(read_podium_params, value, "podium").field == field
 
 
@@ -88,7 +88,7 @@ def test_the_body_and_the_headers_may_each_say_a_part() -> None:
         ({}, {"x-podium-workflow": "{"}, "podium.workflow"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_senseless_values_are_refused(
     body: dict[str, Any], headers: dict[str, str], field: str
 ) -> None:
     with pytest.raises(ApiError) as refused:

@@ -108,7 +108,7 @@ async def test_addresses_that_take_conversations_have_the_limit_of_the_settings(
         ("POST", "/v1/plan"),
     ],
 )
-async def test_what_people_asked_is_kept_by_no_browser(method: str, path: str) -> None:
+async def test_browsers_keep_no_questions(method: str, path: str) -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         response = await served.client.request(method, path, json={"ask": "Why?", "question": "?"})
     assert response.headers["cache-control"] == "no-store"

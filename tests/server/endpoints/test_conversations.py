@@ -88,7 +88,7 @@ async def test_a_link_takes_some_key_and_ends_when_the_owner_revokes_it(tmp_path
             assert (await other.get(f"/shared/{token}")).status_code == 404
 
 
-async def test_what_is_no_conversation_is_refused_in_one_line(tmp_path: Path) -> None:
+async def test_invalid_conversations_are_refused_in_one_line(tmp_path: Path) -> None:
     async with site_over(tmp_path) as site, client_of(site) as client:
         for id_, body, words in (
             ("chat_1", CHAT, "32 hexadecimal digits"),

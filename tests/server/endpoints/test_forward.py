@@ -172,7 +172,7 @@ async def test_guardrails_are_not_passed_by() -> None:
         ("/v1/completions", {**COMPLETE, "max_tokens": "many"}, "max_tokens"),
     ],
 )
-async def test_what_a_quota_needs_is_checked(path: str, body: Any, field: str) -> None:
+async def test_quota_settings_are_validated(path: str, body: Any, field: str) -> None:
     response = await post(Upstream(), path, body)
     assert (response.status_code, response.json()["error"]["param"]) == (400, field)
 

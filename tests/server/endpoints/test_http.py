@@ -139,7 +139,7 @@ async def test_a_key_is_shown_as_either_vendor_has_it(
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"1", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(text: bytes) -> None:
+def test_non_objects_are_refused(text: bytes) -> None:
     with pytest.raises(ApiError) as refused:
         parse_json_object(text)
     assert refused.value.status == 400

@@ -114,7 +114,7 @@ async def test_the_header_is_at_most_a_kilobyte() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"n": 2}, {"logprobs": True}, {"logit_bias": {"1": 2}}])
-async def test_what_must_not_be_ignored_is_refused_by_a_tier(fields: dict[str, Any]) -> None:
+async def test_tiers_refuse_options_that_must_not_be_ignored(fields: dict[str, Any]) -> None:
     response = await post("/v1/chat/completions", CHAT_BODY | fields)
     (name,) = fields
     assert response.status_code == 400

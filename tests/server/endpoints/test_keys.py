@@ -99,7 +99,7 @@ async def test_a_key_without_rules_has_the_usual_scopes(desk: Desk) -> None:
     assert set((await desk.create())["scopes"]) == DEFAULT_SCOPES
 
 
-async def test_what_is_used_is_shown_with_what_is_left_and_when_it_resets(desk: Desk) -> None:
+async def test_usage_is_shown_with_the_rest_and_its_reset(desk: Desk) -> None:
     made = await desk.create(per_day={"usd": 0.01}, in_total={"tokens": 50})
     answer = await desk.ask("POST", PLAIN, {"model": "solo", "ask": "?"}, token=made["token"])
     assert answer.status_code == 200

@@ -40,7 +40,7 @@ async def shown(*directories: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield served.client
 
 
-async def test_what_there_is_is_listed_with_where_it_was_looked_for(
+async def test_artifacts_are_listed_with_the_searched_directories(
     trained: Path, tmp_path: Path
 ) -> None:
     async with shown(trained, tmp_path / "nowhere") as client:
@@ -71,7 +71,7 @@ async def test_without_configuration_the_usual_directories_are_looked_through(
     assert page["directories"] == [{"path": "trained", "found": 2, "problem": None}]
 
 
-async def test_what_lies_in_two_named_directories_is_listed_once(trained: Path) -> None:
+async def test_artifacts_in_nested_directories_are_listed_once(trained: Path) -> None:
     async with shown(trained, trained / "mine") as client:
         page = (await client.get("/v1/learning")).json()
     assert [item["name"] for item in page["data"]] == ["trained.etudes", "trained.mine"]

@@ -87,7 +87,7 @@ async def test_an_unknown_price_is_an_unknown_cost() -> None:
         ({"question": "Why?", "podium": {"rounds": 0}}, "podium.rounds"),
     ],
 )
-async def test_what_cannot_be_planned_is_refused(body: dict[str, Any], field: str) -> None:
+async def test_unplannable_requests_are_refused(body: dict[str, Any], field: str) -> None:
     async with serving(application(workers(), dialects=REAL)) as served:
         response = await served.client.post("/v1/plan", json=body)
     assert response.status_code == 400

@@ -26,7 +26,7 @@ async def cut_off_after(*messages: Message) -> list[Message]:
     return sent[len(messages) :]
 
 
-async def test_what_has_not_begun_is_refused_with_a_status_of_its_own() -> None:
+async def test_runs_that_have_not_started_have_their_own_status() -> None:
     start, body = await cut_off_after()
     assert start["status"] == 503
     assert b"the server stopped" in body["body"]
@@ -38,5 +38,5 @@ async def test_a_stream_ends_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize("last", [{}, {"more_body": False}])
-async def test_what_is_answered_is_left_alone(last: Message) -> None:
+async def test_answered_runs_are_left_alone(last: Message) -> None:
     assert await cut_off_after(START, {"type": "http.response.body", "body": b"all", **last}) == []

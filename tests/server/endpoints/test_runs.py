@@ -397,7 +397,7 @@ async def test_a_server_forgets_what_was_only_held_before_it_started(tmp_path: P
             await asyncio.sleep(0.001)
 
 
-async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path) -> None:
+async def test_feedback_is_kept_with_the_run(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}/feedback"
         assert (await served.client.get(path)).status_code == 404
@@ -424,7 +424,7 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
 @pytest.mark.parametrize(
     "headers", [{}, {"Content-Type": "application/x-www-form-urlencoded"}], ids=["none", "curl"]
 )
-async def test_what_is_thought_is_read_as_json_whatever_a_client_without_pages_calls_it(
+async def test_feedback_is_read_as_json_whatever_the_content_type(
     headers: dict[str, str], tmp_path: Path
 ) -> None:
     async with with_runs(tmp_path) as served:
@@ -437,7 +437,7 @@ async def test_what_is_thought_is_read_as_json_whatever_a_client_without_pages_c
     assert not broken.json()["field"]
 
 
-async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path: Path) -> None:
+async def test_feedback_stays_until_withdrawn(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}"
         assert (await served.client.get(path)).json()["feedback"] is None

@@ -192,7 +192,7 @@ async def test_a_range_that_cannot_be_is_refused(query: str, tmp_path: Path) -> 
         assert (await at.served.client.get(f"/v1/spend?{query}")).status_code == 400
 
 
-async def test_what_the_best_worker_alone_would_have_cost_is_estimated(tmp_path: Path) -> None:
+async def test_cost_of_the_best_worker_alone_is_estimated(tmp_path: Path) -> None:
     checked = Step("ada", "Check it.", (0,))
     first, last = attempt("ada", cost=0.5), attempt("ada", cost=0.25)
     first = replace(first, usage=Usage(100, 10, 0, 0, 0))

@@ -72,7 +72,7 @@ async def until(where: str, count: int) -> list[Run]:
             await asyncio.sleep(0.05)
 
 
-async def test_what_kill_9_cuts_off_is_finished_and_no_step_on_record_is_asked_again(
+async def test_runs_cut_off_by_kill_9_finish_without_repeating_steps(
     tmp_path: Path,
 ) -> None:
     where, chance = tmp_path / "runs.db", random.Random(7)

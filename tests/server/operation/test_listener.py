@@ -60,9 +60,7 @@ def test_a_port_that_is_not_for_ordinary_users_is_reported(monkeypatch: pytest.M
         (None, "stopping: requests may end within 7 s; Ctrl-C again stops now"),
     ],
 )
-def test_what_may_still_end_is_reported_as_far_as_it_is_known(
-    requests: int | None, said: str
-) -> None:
+def test_running_parts_are_reported_as_far_as_known(requests: int | None, said: str) -> None:
     configuration = uvicorn.Config("nothing:app", timeout_graceful_shutdown=7, log_config=None)
     assert shutdown_message(requests, configuration) == said
 

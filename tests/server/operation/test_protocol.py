@@ -115,7 +115,7 @@ async def test_too_long_a_conversation_is_reported() -> None:
     ],
     ids=["at once", "a long head in pieces", "a body in chunks"],
 )
-async def test_what_is_within_bounds_is_served(pieces: list[bytes]) -> None:
+async def test_requests_within_bounds_are_served(pieces: list[bytes]) -> None:
     said = await sent(pieces)
     assert said.startswith(b"HTTP/1.1 200 ")
     assert said.endswith(b"\r\n\r\n7")

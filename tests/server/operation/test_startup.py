@@ -79,7 +79,7 @@ async def podium_serve(directory: Path, *options: str) -> AsyncIterator[Process]
                 await process.wait()
 
 
-async def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path) -> None:
+async def test_startup_errors_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "runs.db").mkdir()
     (tmp_path / "podium.toml").write_text(POOL, "utf-8")
     process = await asyncio.create_subprocess_exec(

@@ -294,9 +294,7 @@ async def edited(page: Page, chat_server: ChatServer) -> tuple[Locator, Locator]
     return card, card.get_by_role("group", name=re.compile(r"^Step \d"))
 
 
-async def test_what_is_wrong_with_a_plan_is_reported_beside_the_step(
-    page: Page, chat_server: ChatServer
-) -> None:
+async def test_plan_errors_are_shown_beside_the_step(page: Page, chat_server: ChatServer) -> None:
     card, rows = await edited(page, chat_server)
     await card.get_by_role("button", name="Move up: step 2").click()
     await rows.nth(1).get_by_text("Step 1 may not read step 2").wait_for()
@@ -377,9 +375,7 @@ async def test_the_best_single_worker_answers_beside_the_plan(
     assert len(chat_server.cleo.asked) == calls, "it is not asked again"
 
 
-async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
-    page: Page, serve: Serve
-) -> None:
+async def test_equal_costs_name_no_most_expensive_worker(page: Page, serve: Serve) -> None:
     workers = [Paced(name, "No.", price=0.0) for name in ("ada", "bob", "cleo")]
     async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)

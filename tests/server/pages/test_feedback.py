@@ -44,9 +44,7 @@ async def test_a_thumb_is_kept_changed_and_withdrawn(page: Page, site: Site) -> 
     assert await scores(site, run_id) == []
 
 
-async def test_what_a_grader_thinks_is_reported_and_presses_no_thumb(
-    page: Page, site: Site
-) -> None:
+async def test_grader_scores_are_shown_without_pressing_a_thumb(page: Page, site: Site) -> None:
     run = kept_run()
     await site.keep(run)
     graded = Feedback(run_id=run.id, score=1.0, given_at=timestamp(), grader="exact")

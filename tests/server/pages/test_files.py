@@ -97,13 +97,13 @@ def modules() -> dict[Path, str]:
     return {path: path.read_text("utf-8") for path in own}
 
 
-def test_what_all_share_knows_nothing_of_what_is_drawn() -> None:
+def test_shared_settings_do_not_depend_on_the_draw() -> None:
     for path, source in modules().items():
         if path.parent.name == "lib":
             assert not re.search(r"'\.\./(?:parts|pages)/|'\.\./app", source), path.name
 
 
-def test_what_is_exported_is_imported_somewhere_else() -> None:
+def test_exports_can_be_imported_elsewhere() -> None:
     sources = modules()
     for path, source in sources.items():
         kinds = r"(?:async )?(?:function\*?|const|class)"

@@ -49,7 +49,7 @@ READ: Final = {
 }
 
 
-async def test_what_models_write_is_read(on_a_page: Page) -> None:
+async def test_usual_model_outputs_are_parsed(on_a_page: Page) -> None:
     made = {text: await on_a_page.evaluate(MADE, text) for text in READ}
     assert made == READ
 

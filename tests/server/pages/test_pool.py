@@ -73,7 +73,7 @@ async def test_other_pools_are_not(site: Site, page: Page) -> None:
     await expect(page.get_by_text("is often wrong")).to_have_count(0)
 
 
-async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page) -> None:
+async def test_worker_usage_links_to_its_runs(site: Site, page: Page) -> None:
     await site.store.finish(work())
     await page.goto(site.url("/pool"))
     card = page.get_by_role("region", name="checker", exact=True)
@@ -126,9 +126,7 @@ async def test_a_server_that_goes_away_is_reported_and_so_is_its_return(
     await expect(notice).to_be_hidden()
 
 
-async def test_what_fails_at_once_can_be_tried_again(
-    site: Site, page: Page, watched: Watched
-) -> None:
+async def test_immediate_failures_can_be_retried(site: Site, page: Page, watched: Watched) -> None:
     watched.allow("Failed to load resource")
     body = '{"error": {"message": "the disk is full"}}'
     await page.route("**/v1/pool*", lambda route: route.fulfill(status=500, body=body))

@@ -274,7 +274,7 @@ async def test_a_run_in_progress_is_followed_and_ends_by_itself(
         assert await page.get_by_text("This run is in progress").count() == 0
 
 
-async def test_what_a_worker_was_sent_is_shown_while_it_is_at_work(
+async def test_worker_prompt_is_shown_while_it_works(
     page: Page, serve: Serve, paced: Paced
 ) -> None:
     async with going_on(serve, paced) as (site, run_id):

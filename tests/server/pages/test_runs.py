@@ -104,9 +104,7 @@ async def test_each_filter_is_in_the_address_and_a_link_shows_the_same(
             assert await page.locator(f"#filter-{name}").input_value() == value
 
 
-async def test_what_is_typed_is_looked_for_and_one_step_back_undoes_it(
-    page: Page, site: Site
-) -> None:
+async def test_search_text_filters_and_back_undoes_it(page: Page, site: Site) -> None:
     await site.keep(kept_run(0), kept_run(1, question="About bananas"), kept_run(2, tier="mini"))
     await page.goto(site.url("/runs"))
     await page.get_by_label("Search").press_sequentially("banana", delay=5)
@@ -122,7 +120,7 @@ async def test_what_is_typed_is_looked_for_and_one_step_back_undoes_it(
     assert await page.get_by_label("Tier").input_value() == ""
 
 
-async def test_where_no_run_matches_one_click_shows_all_again(page: Page, site: Site) -> None:
+async def test_one_click_clears_filters_without_matches(page: Page, site: Site) -> None:
     await site.keep(kept_run(0))
     await page.goto(site.url("/runs?status=waiting&text=nowhere"))
     await page.get_by_text("No run matches").wait_for()
@@ -189,7 +187,7 @@ async def test_new_runs_are_announced_and_shown_when_asked_for(
     await shows(page, "Question 1?", "Question 0?")
 
 
-async def test_what_comes_late_for_other_filters_announces_nothing(
+async def test_late_runs_outside_the_filter_announce_nothing(
     page: Page, site: Site, clock: Clock
 ) -> None:
     await site.keep(kept_run(0), kept_run(1, tier="mini"))

@@ -177,7 +177,7 @@ async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
     assert await page.get_by_role("navigation", name="Pages").inner_text() == "Chat"
 
 
-async def test_what_a_key_may_not_do_is_not_offered_to_it(
+async def test_pages_hide_actions_that_a_key_lacks(
     site_with_keys: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("401")

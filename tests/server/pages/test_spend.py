@@ -98,7 +98,7 @@ async def test_the_range_is_chosen_and_stands_in_the_address(site: Site, page: P
     await page.wait_for_url(f"**to={today}")
 
 
-async def test_what_is_spent_meanwhile_is_added(site: Site, page: Page, clock: Clock) -> None:
+async def test_concurrent_spending_is_added(site: Site, page: Page, clock: Clock) -> None:
     await page.goto(site.url("/spend"))
     await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()
     await site.store.finish(spent(1, 0.25, created_at=timestamp()))
@@ -167,7 +167,7 @@ async def test_a_year_of_days_is_drawn_at_once(site: Site, page: Page) -> None:
     await expect(page.locator(".chart-bar")).to_have_count(365)
 
 
-async def test_where_all_was_free_there_is_no_chart_of_nothing(page: Page, serve: Serve) -> None:
+async def test_free_usage_shows_no_chart(page: Page, serve: Serve) -> None:
     free = ScriptedWorker("free", "Yes.", price=Price(input=0.0, output=0.0))
     async with serve([free]) as site:
         await site.ask("Is it free?", model="podium-mini")
@@ -179,7 +179,7 @@ async def test_where_all_was_free_there_is_no_chart_of_nothing(page: Page, serve
         assert await spent.evaluate("element => element.getBoundingClientRect().right < innerWidth")
 
 
-async def test_what_is_spent_is_downloaded_as_csv(site: Site, page: Page) -> None:
+async def test_spending_downloads_as_csv(site: Site, page: Page) -> None:
     await site.store.finish(spent(1, 1.5), spent(2, 0.25, "mini"))
     await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
     async with page.expect_download() as download:

@@ -81,7 +81,7 @@ def test_a_step_in_progress_reports_what_its_worker_was_sent_until_it_is_done() 
     assert going.step.turns == (user("seen"),)
 
 
-def test_what_a_guardrail_did_is_reported_as_it_happens() -> None:
+def test_guardrail_actions_are_reported_as_they_happen() -> None:
     check = GuardrailCheck(
         guardrail="privacy", stage="reply", action="redacted", reason="1 × card", step=2
     )

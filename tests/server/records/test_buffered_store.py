@@ -102,7 +102,7 @@ async def test_a_run_in_progress_is_written_as_it_happens() -> None:
     assert store.writes[-1] == ("finish", "run_1")
 
 
-async def test_what_has_begun_is_written_when_the_server_ends() -> None:
+async def test_pending_writes_finish_when_the_server_ends() -> None:
     store = Written()
     buffered = BufferedRunStore(store)
     await buffered.begin(a_run())
@@ -189,7 +189,7 @@ async def test_one_run_that_cannot_be_stored_costs_no_other(
     assert "run_2 was not stored: the disk is full" in caplog.text
 
 
-async def test_where_others_share_the_store_a_run_is_written_before_it_has_ended() -> None:
+async def test_shared_stores_have_runs_before_they_end() -> None:
     store = Written()
     store.gate.clear()
     buffered = BufferedRunStore(store, shared=True)
@@ -201,7 +201,7 @@ async def test_where_others_share_the_store_a_run_is_written_before_it_has_ended
     assert sorted(run for _, *runs in store.writes for run in runs) == ["run_0", "run_1", "run_2"]
 
 
-async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_waits(
+async def test_shared_stores_keep_unstored_runs_while_they_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(tmp_path / "runs.db")

@@ -343,7 +343,7 @@ async def test_a_coordinator_resumes_only_its_own_runs(
         )
 
 
-async def test_what_a_router_alone_led_continues_where_a_coordinator_is_configured(
+async def test_routed_runs_resume_with_a_coordinator_configured(
     where: str,
 ) -> None:
     await left_behind(where, replace(cut_off(), conductor="router", tier="mini"))

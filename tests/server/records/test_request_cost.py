@@ -39,7 +39,7 @@ def test_a_run_in_progress_is_billed_for_what_was_added() -> None:
     assert (bill.usage.input_tokens, bill.usage.output_tokens, bill.cost_usd) == (10, 4, 0.25)
 
 
-def test_what_is_unknown_of_either_is_unknown_of_the_difference() -> None:
+def test_unknown_parts_make_the_difference_unknown() -> None:
     bill = RequestCost()
     bill.add_run(run(called(None, None), called(4, 0.25)), run(called(None, None)))
     assert (bill.usage.input_tokens, bill.usage.output_tokens, bill.cost_usd) == (10, None, None)

@@ -276,7 +276,7 @@ async def test_without_the_extra_the_message_says_how_to_get_it(
             pass
 
 
-async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> None:
+async def test_trace_has_guardrail_actions_without_reasons() -> None:
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("b", checked.text, lambda said: Note(f"it said {said}"))
 

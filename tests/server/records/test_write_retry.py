@@ -112,7 +112,7 @@ async def test_a_run_taken_over_by_another_process_leaves_the_retry_queue(
     await queue.close()
 
 
-async def test_what_is_held_is_bounded_in_number_and_in_time(
+async def test_held_items_are_bounded_in_number_and_time(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

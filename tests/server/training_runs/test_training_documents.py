@@ -45,7 +45,7 @@ def test_real_metrics_are_read_whole() -> None:
     assert document["left_out"] == 0
 
 
-def test_what_is_no_number_is_left_out() -> None:
+def test_non_numbers_are_skipped() -> None:
     lines = [
         b'{"step": 1, "a": NaN, "b": Infinity, "c": true, "d": "x", "e": 1e300, "f": 2}',
         b"nonsense",
@@ -71,7 +71,7 @@ def test_a_long_training_is_thinned(exhibit: Artifact) -> None:
     assert points[-1] == [2000, pytest.approx(0.4, abs=0.2)]
 
 
-def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Artifact) -> None:
+def test_thinning_keeps_related_items_together(exhibit: Artifact) -> None:
     entries = [
         {"step": n, "mean_steps": 1.5, "steps/1": 0.5, **({"steps/2": 0.5} if n % 2 else {})}
         for n in range(1, 1001)

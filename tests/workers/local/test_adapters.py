@@ -73,7 +73,7 @@ def test_a_name_that_is_not_shipped_says_which_are(ship: Ship, name: str, hint: 
         weights.find(name)
 
 
-def test_where_none_is_shipped_the_error_says_so(ship: Ship) -> None:
+def test_missing_shipped_adapter_is_reported(ship: Ship) -> None:
     with pytest.raises(
         ConfigError, match="shipped adapter not found: 'embedded/a'; none is shipped; "
     ):

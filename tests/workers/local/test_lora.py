@@ -159,7 +159,7 @@ def trained(names: tuple[str, ...], shape: LoraShape) -> tuple[Any, AdapterStack
 
 
 @pytest.mark.parametrize("targets", [EVERY_LINEAR_LAYER, ATTENTION])
-def test_what_is_saved_is_loaded_again_by_peft_and_by_a_stack(
+def test_saved_adapters_load_in_peft_and_in_a_stack(
     tmp_path: Path, targets: tuple[str, ...]
 ) -> None:
     shape = LoraShape(4, 6.0, targets)
@@ -323,7 +323,7 @@ LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
         ),
     ],
 )
-def test_what_is_no_adapter_of_this_model_is_refused_and_changes_nothing(
+def test_foreign_adapters_are_refused_and_change_nothing(
     tmp_path: Path, spoil: Spoil, reason: str
 ) -> None:
     good = save_with_peft(tmp_path / "good", 1)

@@ -88,7 +88,7 @@ def test_a_prefilled_reply_is_continued(directory: Path) -> None:
     assert begun.endswith("<|im_start|>assistant\nIt is 1")
 
 
-def test_what_is_decoded_has_no_marks(directory: Path) -> None:
+def test_decoded_text_has_no_special_tokens(directory: Path) -> None:
     loaded = load(str(directory), device="cpu")
     said = loaded.tokenizer("nineteen <|im_end|>", add_special_tokens=False)["input_ids"]
     assert loaded.decode(said) == "nineteen "

@@ -87,7 +87,7 @@ def test_an_unknown_name_with_nothing_near_lists_what_there_is() -> None:
         parse_source("gpt-5")
 
 
-def test_what_transformers_reads_by_itself_is_no_weights_file(tmp_path: Path) -> None:
+def test_hub_models_have_no_weights_file(tmp_path: Path) -> None:
     for name in (str(tmp_path), f"file:{tmp_path}", "owner/name"):
         assert weights_file(name) is None
     for name in ("smollm2-135m-instruct", "hf:owner/repository/a.gguf", "owner/a.gguf"):

@@ -424,7 +424,7 @@ async def test_a_cancelled_pull_ends_the_installer_and_clears_up(
     assert everything_below(home / "models") == {"tiny.gguf.lock"}
 
 
-async def test_what_a_killed_pull_left_behind_is_cleared_by_the_next(
+async def test_next_pull_clears_leftovers_of_a_killed_one(
     home: Path, tiny: KnownModel, copying: DownloadCommand
 ) -> None:
     left = home / "models" / "tiny.gguf.fetching"

@@ -102,7 +102,7 @@ async def test_a_program_finds_an_empty_directory_and_nothing_of_ours(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows who left the session")
-async def test_what_a_program_started_ends_with_it() -> None:
+async def test_processes_started_by_a_program_end_with_it() -> None:
     program = f"""
 import os, time
 reading, writing = os.pipe()
@@ -237,7 +237,7 @@ print(asyncio.run(nothing()))
     assert await outcome(program) == ProgramResult("hello\ndone\n")
 
 
-def test_where_nothing_can_be_limited_programs_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_need_a_system_with_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "fork")
     with pytest.raises(ConfigError, match="needs Linux or macOS"):
         require_sandbox()

@@ -45,7 +45,7 @@ async def test_cases_of_unittest_are_run(in_process: bool) -> None:
 
 
 @WAYS
-async def test_what_comes_before_is_there_for_the_program_and_the_check(in_process: bool) -> None:
+async def test_prelude_is_visible_to_program_and_check(in_process: bool) -> None:
     check = "assert double(two()) == 4"
     program = "def double(number): return number * two()"
     assert (
@@ -54,7 +54,7 @@ async def test_what_comes_before_is_there_for_the_program_and_the_check(in_proce
 
 
 @WAYS
-async def test_what_a_program_does_as_a_script_is_left_out(in_process: bool) -> None:
+async def test_main_block_of_a_program_is_skipped(in_process: bool) -> None:
     program = "def one(): return 1\nif __name__ == '__main__': raise SystemExit(1)"
     assert await problem(program, "assert one() == 1", in_process=in_process) is None
 
@@ -177,7 +177,7 @@ with patch("os.getcwd", return_value="nowhere"):
     assert await problem(program, check, in_process=True) is None
 
 
-async def test_what_a_check_leaves_out_itself_is_left_out() -> None:
+async def test_parts_that_a_check_skips_are_skipped() -> None:
     check = (
         CASES.format(answer=4)
         + """

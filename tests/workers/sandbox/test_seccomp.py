@@ -47,7 +47,7 @@ def exposed(machine: str) -> bytes:
 
 
 @MACHINES
-def test_what_every_program_does_is_allowed(machine: str) -> None:
+def test_ordinary_system_calls_are_allowed(machine: str) -> None:
     read_write_open_exec = {X86: (0, 1, 257, 59), ARM: (63, 64, 56, 221)}[machine]
     for number in read_write_open_exec:
         assert decide(enclosed(machine), machine, number) == ALLOWED

@@ -45,7 +45,7 @@ def test_the_id_of_a_message_is_that_of_its_run() -> None:
         ("refused", "refusal"),
     ],
 )
-def test_why_it_ended_is_reported_in_anthropics_words(finish: Finish, reason: str) -> None:
+def test_stop_reason_is_anthropics(finish: Finish, reason: str) -> None:
     assert parse(answer(text="Hi", finish=finish)).stop_reason == reason
 
 

@@ -40,7 +40,7 @@ def test_a_stream_is_asked_for() -> None:
     assert (asked().stream, asked(stream=True).stream) == (False, True)
 
 
-def test_what_only_podium_understands_is_read() -> None:
+def test_podium_fields_are_read() -> None:
     params = asked(podium={"budget": {"usd": 0.5}, "exclude": ["openai"], "rounds": 1}).params
     assert params == PodiumParams(budget={"usd": 0.5}, exclude=frozenset({"openai"}), rounds=1)
 
@@ -226,7 +226,7 @@ def test_claude_codes_counts_are_served() -> None:
         ),
     ],
 )
-def test_what_claude_code_may_not_send_is_refused_with_the_setting_to_change(
+def test_unsupported_claude_code_fields_name_the_setting_to_change(
     fields: dict[str, Any], setting: str
 ) -> None:
     assert setting in str(refusal(**claude_code(**fields)))
@@ -248,7 +248,7 @@ def test_what_claude_code_may_not_send_is_refused_with_the_setting_to_change(
         ({"messages": [{"role": "user", "content": [STRANGE]}]}, "messages.0.content.0.x"),
     ],
 )
-def test_what_has_no_effect_here_is_ignored_and_named(fields: Any, ignored: str) -> None:
+def test_options_without_effect_are_ignored_and_named(fields: Any, ignored: str) -> None:
     assert ignored_keys(MESSAGES, body(**fields)) == [ignored]
 
 

@@ -74,14 +74,14 @@ def test_an_empty_stop_sequence_is_refused() -> None:
 
 
 @pytest.mark.parametrize("field", ["model", "messages", "max_tokens"])
-def test_what_anthropic_requires_is_required(field: str) -> None:
+def test_fields_that_anthropic_requires_are_required(field: str) -> None:
     refused = refusal(**{field: None})
     assert refused.field == field
     assert "required" in str(refused)
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS.unsupported))
-def test_what_must_not_be_ignored_is_refused_in_words(field: str) -> None:
+def test_options_that_must_not_be_ignored_are_refused_with_a_message(field: str) -> None:
     refused = refusal(**{field: {"some": "thing"}})
     assert refused.field == field
     assert str(refused) == f"{field}: an object is not supported: {FIELDS.unsupported[field]}"

@@ -147,7 +147,7 @@ def test_words_of_a_document_are_handed_on(source: dict[str, Any]) -> None:
     assert beside == (ToolResult("call_1", "sunny"), Text("The answer is 42"))
 
 
-def test_what_a_document_is_called_and_is_about_is_reported_before_its_words() -> None:
+def test_document_title_and_context_precede_its_text() -> None:
     notes = {
         "type": "document",
         "source": NOTES,

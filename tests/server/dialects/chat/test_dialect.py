@@ -111,12 +111,12 @@ def test_a_tier_ignores_what_it_does_not_know_and_names_it(
         {"something_new": None},
     ],
 )
-def test_what_changes_nothing_is_not_worth_a_word(fields: dict[str, Any]) -> None:
+def test_no_change_prints_nothing(fields: dict[str, Any]) -> None:
     assert read(**fields).response_options == DEFAULT_RESPONSE_OPTIONS
     assert ignored_keys(CHAT, body(**fields)) == []
 
 
-def test_what_only_a_single_worker_may_honour_is_kept() -> None:
+def test_options_for_single_workers_are_kept() -> None:
     asked = CHAT.read(body(n=3, min_p=0.1, functions=[], top_k=None, seed=7))
     assert asked.extra == {"n": 3, "min_p": 0.1, "functions": []}
 
@@ -157,7 +157,7 @@ def _refused(value: Any) -> ApiError | None:
         ("tools", []),
     ],
 )
-def test_what_changes_nothing_is_taken(field: str, value: object) -> None:
+def test_options_without_effect_are_accepted(field: str, value: object) -> None:
     assert read(**{field: value}).response_options == DEFAULT_RESPONSE_OPTIONS
 
 
@@ -206,7 +206,7 @@ def test_what_changes_nothing_is_taken(field: str, value: object) -> None:
         ("podium", {"budgets": {}}),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_and_named(field: str, value: object) -> None:
+def test_unsupported_options_are_refused_and_named(field: str, value: object) -> None:
     found = refusal(**{field: value})
     assert found.status == 400
     assert (found.field or "").split(".")[0] == field
@@ -348,7 +348,7 @@ def test_only_the_allowed_tools_reach_the_workers(mode: str) -> None:
         ([CLOCK, CLOCK], "tools.1"),
     ],
 )
-def test_what_is_wrong_with_a_tool_is_named(tools: list[Any], field: str) -> None:
+def test_tool_definition_errors_are_named(tools: list[Any], field: str) -> None:
     assert refusal(tools=tools).field == field
 
 
@@ -438,7 +438,7 @@ def test_the_podium_object_is_read() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 1, True, {}])
-def test_what_is_no_body_is_refused(value: Any) -> None:
+def test_invalid_bodies_are_refused(value: Any) -> None:
     found = _refused(value)
     assert found is not None
     assert json.dumps(CHAT.format_error(found))

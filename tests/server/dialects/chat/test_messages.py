@@ -85,7 +85,7 @@ def test_messages_keep_their_order() -> None:
     assert [message.role for message in messages] == ["user", "assistant", "tool", "system"]
 
 
-def test_where_only_the_system_speaks_its_last_words_are_the_question() -> None:
+def test_system_only_conversations_ask_their_last_message() -> None:
     messages = read(
         {"role": "system", "content": "Be brief"}, {"role": "system", "content": "Why?"}
     )
@@ -182,13 +182,13 @@ def test_a_refusal_is_assistant_text() -> None:
         {"createdAt": "2026-01-01"},
     ],
 )
-def test_what_clients_add_to_a_message_is_ignored_and_named(addition: dict[str, Any]) -> None:
+def test_extra_message_fields_are_ignored_and_named(addition: dict[str, Any]) -> None:
     unknown = collect_unknown()
     assert read(ASKED | addition) == (user("Why?"),)
     assert [(key.path, key.name) for key in unknown] == [("messages.0", next(iter(addition)))]
 
 
-def test_what_clients_add_to_a_part_or_a_call_is_ignored_and_named() -> None:
+def test_extra_part_and_call_fields_are_ignored_and_named() -> None:
     part = {"type": "text", "text": "Why?", "cache_control": {"type": "ephemeral"}}
     called = {**call("c"), "provider_specific_fields": {}}
     turns = ({"role": "assistant", "tool_calls": [called]}, result("c"))
@@ -218,7 +218,7 @@ def test_a_call_needs_no_type() -> None:
     )
 
 
-def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
+def test_sdk_additions_to_messages_are_ignored() -> None:
     said: dict[str, Any] = {
         "role": "assistant",
         "content": '{"a": 1}',
@@ -290,7 +290,7 @@ def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
         ({"role": "tool", "content": "noon", "tool_call_id": "c"}, ".tool_call_id"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_named(message: Any, field: str) -> None:
+def test_message_errors_are_named(message: Any, field: str) -> None:
     assert refusal(ASKED, message, ASKED).field == f"messages.1{field}"
 
 
@@ -365,7 +365,7 @@ def test_two_calls_of_one_id_are_refused() -> None:
 
 
 @pytest.mark.parametrize("detail", ["auto", "low", "high", "original"])
-def test_how_closely_to_look_goes_with_the_picture(detail: Detail) -> None:
+def test_image_detail_is_sent_with_the_image(detail: Detail) -> None:
     url = {"url": "https://a.org/b", "detail": detail}
     content = [{"type": "text", "text": "This?"}, {"type": "image_url", "image_url": url}]
     (message,) = conversation([{"role": "user", "content": content}], "messages")

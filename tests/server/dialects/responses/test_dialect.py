@@ -97,7 +97,7 @@ def test_a_plain_question_sets_no_option() -> None:
     assert (plain.stream, plain.store, plain.shows_reasoning) == (False, True, False)
 
 
-def test_what_codex_sends_is_understood() -> None:
+def test_codex_requests_are_understood() -> None:
     read = read_strictly(RESPONSES, CODEX)
     roles = [message.role for message in read.messages]
     assert roles == ["system", "system", "user", "assistant", "tool"]
@@ -271,7 +271,7 @@ def test_a_hint_sets_no_response_option(options: Any) -> None:
         ({"seed": 1}, "seed"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(options: Any, field: str) -> None:
+def test_unsupported_options_are_refused_by_name(options: Any, field: str) -> None:
     refusal = refused(**options)
     assert refusal.field == field
     assert field in str(refusal)

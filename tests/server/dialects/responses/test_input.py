@@ -42,7 +42,7 @@ def test_a_text_is_the_users_question() -> None:
     assert read_items("What is 6 x 7?") == (user("What is 6 x 7?"),)
 
 
-def test_what_another_agent_says_is_a_turn_of_the_users() -> None:
+def test_messages_of_other_agents_are_user_turns() -> None:
     task = {"type": "input_text", "text": "Payload:\n"}
     payload = {"type": "encrypted_content", "encrypted_content": "Look."}
     said = {"type": "agent_message", "id": "amsg_1", "author": "/root", "recipient": "/root/look"}
@@ -98,7 +98,7 @@ def test_a_refusal_is_assistant_text() -> None:
     assert read_items([item, QUESTION])[0] == assistant("No.")
 
 
-def test_what_the_assistant_did_in_one_go_is_one_message() -> None:
+def test_consecutive_assistant_items_become_one_message() -> None:
     thought = Thinking("Hm.", "signed", "claude")
     items = [
         {"role": "user", "content": "hello"},
@@ -297,7 +297,7 @@ def test_an_id_may_be_used_again_when_its_call_was_answered() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_an_item_is_named(items: Any, field: str) -> None:
+def test_item_errors_are_named(items: Any, field: str) -> None:
     assert refused(items).field == field
 
 

@@ -39,7 +39,7 @@ def test_a_response_has_the_id_of_its_run_and_back() -> None:
 @pytest.mark.parametrize(
     "odd", ["", "run_1f", "resp_", "resp_../x", "resp_1 ", "resp_" + "f" * 200]
 )
-def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
+def test_invalid_response_ids_are_refused(odd: str) -> None:
     with pytest.raises(ApiError, match="Expected an ID that begins with 'resp_'"):
         read_response_id(odd)
 
@@ -68,7 +68,7 @@ def test_usage_sums_every_call_with_planning_in_the_details() -> None:
     }
 
 
-def test_where_nothing_was_planned_there_are_no_details_of_it() -> None:
+def test_runs_without_a_plan_show_no_plan_details() -> None:
     usage = response_usage(USED, NO_USAGE)
     assert usage is not None
     assert usage["output_tokens_details"] == {"reasoning_tokens": 2}
@@ -127,7 +127,7 @@ def test_a_tool_of_a_namespace_is_called_by_the_names_that_the_client_gave() -> 
 
 
 @pytest.mark.parametrize("arguments", ["*** Begin", '{"inp', '["x"]', '{"input": 5}'])
-def test_what_a_worker_wrote_instead_of_a_custom_tools_input_is_passed_on(arguments: str) -> None:
+def test_malformed_custom_tool_input_is_passed_on(arguments: str) -> None:
     call = ToolCall("call_1", "patch", arguments)
     tools = [{"type": "custom", "name": "patch"}]
     item = format_response({"tool_calls": (call,), "finish": "tool"}, tools=tools)["output"][0]
@@ -207,7 +207,7 @@ def test_every_refusal_has_a_body_in_openais_shape(reason: Any) -> None:
     assert (body["error"]["message"], body["error"]["param"]) == ("not like this", "input")
 
 
-def test_what_the_server_calls_messages_is_input_here() -> None:
+def test_messages_are_named_input() -> None:
     refusal = ApiError("invalid", "ask something", field="messages")
     assert RESPONSES.format_error(refusal)["error"]["param"] == "input"
 

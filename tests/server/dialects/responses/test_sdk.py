@@ -106,7 +106,7 @@ def test_a_refusal_of_structured_output_parses_to_nothing() -> None:
     assert response.output_parsed is None
 
 
-def test_what_was_parsed_is_taken_back() -> None:
+def test_parsed_text_is_taken_back() -> None:
     sdk_server = SdkServer(answer('{"steps": [], "total": 4}'), answer('{"steps": [], "total": 5}'))
     response = sdk_server.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
     again: Any = [*response.to_dict()["output"], {"role": "user", "content": "2+3?"}]  # type: ignore[misc]

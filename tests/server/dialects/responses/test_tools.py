@@ -135,7 +135,7 @@ def test_adding_tools_emits_no_event() -> None:
         ([added() | {"mood": "good"}, HELLO], "input.0.mood"),
     ],
 )
-def test_what_is_wrong_with_tools_that_are_added_is_named(items: Any, field: str) -> None:
+def test_errors_in_added_tools_are_named(items: Any, field: str) -> None:
     assert refused(input=items).field == field
 
 
@@ -194,7 +194,7 @@ def test_a_tool_that_is_not_here_is_refused_with_what_to_do(kind: str, words: st
         ({"type": "namespace", "name": "n"}, "tools.0.tools"),
     ],
 )
-def test_what_is_wrong_with_a_tool_is_named(tool: Any, field: str) -> None:
+def test_tool_definition_errors_are_named(tool: Any, field: str) -> None:
     assert refused(tool).field == field
 
 
