@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import ColumnElement, literal
@@ -28,10 +29,11 @@ class DatabaseTime:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> DatabaseTime:
+def time(monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseTime]:
     clock = DatabaseTime()
     monkeypatch.setattr(sql_quotas, "database_time", clock)
-    return clock
+    yield clock
+    sql_quotas._state_query.cache_clear()  # it may hold this clock
 
 
 async def wait(replica: Replica, replicas: Replicas, tokens: int = 1) -> float | None:
