@@ -58,7 +58,9 @@ def is_lost(run: Run, kept: Run | None, streamed: str | None = None) -> bool:
 
 def misreports(run: Run, calls: Iterable[Billed]) -> bool:
     """True if the run records other calls, usage or costs than the workers observed."""
-    recorded = (Billed(call.worker, call.usage, call.cost_usd) for call in run.calls)
+    recorded = (
+        Billed(call.worker, call.usage, call.cost_usd) for call in run.calls if call.was_sent
+    )
     ours, theirs = (
         sorted(side, key=lambda call: (call.worker, repr(call.usage))) for side in (recorded, calls)
     )
@@ -83,7 +85,8 @@ def _is_same(one: float | None, other: float | None) -> bool:
 def overruns(run: Run, calls: int) -> bool:
     """True if the run exceeded its cap on calls, by its own count or the workers'."""
     cap = run.budget.calls
-    return cap is not None and max(run.spent.calls, len(list(run.calls)), calls) > cap
+    recorded = sum(call.was_sent for call in run.calls)
+    return cap is not None and max(run.spent.calls, recorded, calls) > cap
 
 
 class Journal:

@@ -17,7 +17,7 @@ from benchmarks.chaos.checks import (
     overruns,
 )
 from podium.core.budget import Budget, Spent
-from podium.core.request import UNKNOWN_USAGE, Usage
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, Run
 from podium.core.workflow import Step
 from support.runs_on_record import run_with_calls
@@ -125,3 +125,10 @@ def test_money_beyond_the_cap_is_an_overrun_unless_calls_in_flight_explain_it() 
     assert not spending.overran
     assert spending._replace(spent=1.31).overran
     assert not spending._replace(spent=0.9).overran
+
+
+def test_a_call_that_an_open_circuit_refused_counts_nowhere() -> None:
+    refused = Attempt("solo", NO_USAGE, 0.0, 1.0, 1.0, error="circuit open for solo")
+    run = a_run(a_call(), a_call(), refused)
+    assert not misreports(run, [BILLED, BILLED])
+    assert not overruns(replace(run, spent=Spent(calls=2)), 2)
