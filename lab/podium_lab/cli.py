@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from podium._util.lab import ETUDES, lab_extra
-from podium.cli import eval_options, options
+from podium.cli import eval_session, options
 from podium.cli.app import NounGroup
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import Omit, with_option_groups
@@ -41,12 +41,12 @@ def evolve(recipe: RecipeFile, training: Annotated[TrainingOptions, Omit(("resum
 @with_option_groups
 def etudes_table(
     pool: options.WithoutExclude,
-    given: eval_options.TableOptions,
-    file: eval_options.TableFile = Path("results/etudes.json"),
-    baseline_conductor: eval_options.BaselineConductor = None,
-    training: eval_options.TrainingMetrics = None,
-    cache: eval_options.TableCache = None,
-    output: eval_options.TableSamples = None,
+    given: eval_session.TableOptions,
+    file: eval_session.TableFile = Path("results/etudes.json"),
+    baseline_conductor: eval_session.BaselineConductor = None,
+    training: eval_session.TrainingMetrics = None,
+    cache: eval_session.TableCache = None,
+    output: eval_session.TableSamples = None,
 ) -> None:
     """Measure everything that a conductor of the études must show, and write it to a file.
 
@@ -100,7 +100,7 @@ def reality_table(
             "of another table.",
         ),
     ],
-    file: eval_options.TableFile = Path("results/real.json"),
+    file: eval_session.TableFile = Path("results/real.json"),
 ) -> None:
     """Put evaluations of several suites into one table, beside its samples and a picture.
 

@@ -13,8 +13,7 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium._util.files import lock_file
 from podium.cli import eval_session
-from podium.cli.eval_options import EvalOptions
-from podium.cli.eval_session import EvalSession
+from podium.cli.eval_session import EvalOptions, EvalSession
 from podium.cli.options import PoolOptions
 from podium.core.pool import WorkerProfile
 from podium_lab.etudes import ROLES

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from podium.cli import eval_options, options
+from podium.cli import eval_session, options
 from podium.cli.app import NounGroup
-from podium.cli.eval_options import EvalOptions
-from podium.cli.eval_session import EvalSession, default_limit, print_left_out
+from podium.cli.eval_session import EvalOptions, EvalSession, default_limit, print_left_out
 from podium.cli.options import with_brief_help, with_option_groups
 from podium.cli.output import ExitCode, echo, echo_error, echo_json
 
@@ -48,7 +47,7 @@ class SuiteOptions(EvalOptions):
             "default conductor.",
         ),
     ] = None
-    baseline_conductor: eval_options.BaselineConductor = None
+    baseline_conductor: eval_session.BaselineConductor = None
     judge: Annotated[
         str | None,
         typer.Option(metavar="WORKER", help="The worker that grades tasks with a model grader."),
@@ -86,7 +85,7 @@ def run(
     given: SuiteOptions,
     pool: options.WithoutExclude,
     json: options.Json = False,
-    retry_errors: eval_options.RetryErrors = False,
+    retry_errors: eval_session.RetryErrors = False,
     help_all: options.HelpAll = False,
 ) -> None:
     """Evaluate strategies on a suite of tasks, all with the same workers and budget.

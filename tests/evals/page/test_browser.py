@@ -11,7 +11,7 @@ import pytest
 
 from evals.page.demonstration import HOSTILE
 from podium.evals.log import read_eval_log
-from podium.evals.page.report import make_view, report_page
+from podium.evals.page import make_view, report_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

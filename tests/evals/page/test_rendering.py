@@ -7,8 +7,8 @@ from jinja2 import DictLoader
 
 from evals.page.demonstration import HOSTILE
 from evals.page.parsed import parse
-from podium.evals.page import rendering
-from podium.evals.page.rendering import (
+from podium.evals import page as rendering
+from podium.evals.page import (
     amount,
     interval,
     p_value,

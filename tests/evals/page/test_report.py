@@ -15,10 +15,9 @@ from evals.samples import sample
 from podium.core.pool import Pool, WorkerProfile
 from podium.evals.comparison import PER_TASK_BEST
 from podium.evals.log import EvalLogWriter, read_eval_log
-from podium.evals.page import write_report
-from podium.evals.page.rendering import MAX_TEXT
-from podium.evals.page.report import (
+from podium.evals.page import (
     MAX_FAILURES,
+    MAX_TEXT,
     PAGE,
     Kind,
     choose_headline_row,
@@ -26,6 +25,7 @@ from podium.evals.page.report import (
     make_view,
     planning_rows,
     report_page,
+    write_report,
 )
 from podium.evals.results import StrategyRow
 from podium.evals.strategies.registry import STRATEGIES

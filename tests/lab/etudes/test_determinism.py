@@ -20,8 +20,8 @@ from podium_lab.etudes.plan_examples import (
     make_second_rounds,
     make_training_contexts,
 )
-from podium_lab.etudes.specialist_examples import make_specialist_examples
 from podium_lab.etudes.tasks import etude_suite, everyday_questions
+from podium_lab.etudes.training import make_specialist_examples
 from podium_lab.etudes.workers import descriptions
 
 LONGEST = {EtudeShape.CHAIN_5: 1.0}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from podium.train.data_schema import EtudesTable
 from podium.train.schema import PoolTable
 from podium_lab.etudes.plan_examples import ExampleSettings
-from podium_lab.etudes.specialist_examples import UNSURE_SHARE
+from podium_lab.etudes.training import UNSURE_SHARE
 
 
 def test_recipes_and_etudes_have_the_same_defaults() -> None:

@@ -9,7 +9,7 @@ from podium.core.errors import UsageError
 from podium_lab.etudes import FAMILIES, Split
 from podium_lab.etudes.composition import SPLITS
 from podium_lab.etudes.oracle import oracle_reply, read_message, readings
-from podium_lab.etudes.specialist_examples import SpecialistExample, make_specialist_examples
+from podium_lab.etudes.training import SpecialistExample, make_specialist_examples
 from podium_lab.etudes.values import UNSURE
 
 

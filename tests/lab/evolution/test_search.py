@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cmaes")
 
 from podium.train.schema import Method
-from podium_lab.evolution.search import Search, Vector, default_population, start_search
+from podium_lab.evolution.training import Search, Vector, default_population, start_search
 
 START = np.zeros(40)
 GOAL = np.linspace(-1, 1, 40)

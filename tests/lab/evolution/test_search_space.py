@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from podium.core.errors import ConfigError
-from podium_lab.evolution.search import SearchSpace, principal_directions
+from podium_lab.evolution.training import SearchSpace, principal_directions
 from support.evolved import described
 
 STATES = [

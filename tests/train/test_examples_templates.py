@@ -14,8 +14,8 @@ from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.workflow import Condition
 from podium.tasks import load_source
+from podium.train.examples import TemplatesFile, draw_plan, template_examples
 from podium.train.recipe import Recipe, read_recipe, read_tables
-from podium.train.templates import TemplatesFile, draw_plan, template_examples
 from support.recipes import RECIPES
 
 DATA = Path(__file__).parents[1] / "tasks" / "data"
