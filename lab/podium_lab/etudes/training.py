@@ -1,4 +1,8 @@
-"""Études as the examples and exercises of a recipe."""
+"""Études as the examples and exercises of a recipe.
+
+A specialist's examples have every form in which the engine sends it work: literals alone, earlier
+results, irrelevant steps, an earlier round. To a small share it replies that it does not know.
+"""
 
 from __future__ import annotations
 
