@@ -103,4 +103,4 @@ def test_a_step_waits_for_what_its_condition_names_but_does_not_read_it() -> Non
     plan = Workflow((Step("a", "x"), Step("a", "y", (), Condition("failed", (0,)))))
     assert (plan.reads(1), plan.waits_for(1)) == ((), (0,))
     assert plan.levels == ((0,), (1,))
-    assert plan.first_answer_step == 0
+    assert plan.earliest_answer_step == 0

@@ -4,7 +4,7 @@ import pytest
 
 from podium.core.roles import Role
 from podium.core.workflow import Step
-from podium.server.worker_statistics import NOTHING, digest_run, worker_stats
+from podium.server.worker_statistics import NOTHING, measure_run, worker_stats
 from support.runs_on_record import attempt, run_with_calls
 
 RUN = "run_0000000000000001"
@@ -19,7 +19,7 @@ def test_shares_rates_and_times_are_over_the_calls_of_the_window() -> None:
         (CHECK, (attempt("bob", 3.0, at=10.0),)),
         planning=(attempt("ada", 5.0),),
     )
-    found = worker_stats([digest_run(run)])
+    found = worker_stats([measure_run(run)])
     ada, bob = found["ada"], found["bob"]
     assert (ada["calls"], ada["failed"], ada["planning"], ada["share"]) == (3, 1, 1, 0.75)
     assert ada["error_rate"] == pytest.approx(1 / 3)
@@ -35,8 +35,8 @@ def test_health_is_how_the_latest_call_went() -> None:
         (ALONE, (attempt("ada", at=1.0), attempt("ada", at=7.0, error="gone"))),
         (CHECK, (attempt("bob", error="never"), attempt("bob", at=2.0, error="never"))),
     )
-    assert worker_stats([digest_run(fine)])["ada"]["health"]["state"] == "working"
-    found = worker_stats([digest_run(fine), digest_run(worse)])
+    assert worker_stats([measure_run(fine)])["ada"]["health"]["state"] == "working"
+    found = worker_stats([measure_run(fine), measure_run(worse)])
     ada, bob = found["ada"]["health"], found["bob"]["health"]
     assert (ada["state"], ada["failures_in_a_row"]) == ("failing", 1)
     assert ada["last_error"] == "gone"
@@ -47,7 +47,7 @@ def test_health_is_how_the_latest_call_went() -> None:
 
 def test_unknown_is_not_zero() -> None:
     found = worker_stats(
-        [digest_run(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
+        [measure_run(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
     )
     ada = found["ada"]
     assert (ada["cost_usd"], ada["unknown_cost_count"]) == (None, 1)
@@ -65,7 +65,7 @@ def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None
         )
         for number, subtask in enumerate(subtasks)
     ]
-    (verifies,) = worker_stats(digest_run(run) for run in runs)["bob"]["roles"]
+    (verifies,) = worker_stats(measure_run(run) for run in runs)["bob"]["roles"]
     assert (verifies["role"], verifies["steps"]) == (Role.VERIFY.value, 6)
     assert [(item["run_id"][-1], item["subtask"]) for item in verifies["examples"]] == [
         ("0", "Check it."),

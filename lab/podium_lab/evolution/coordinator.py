@@ -260,8 +260,8 @@ def transcript(context: PlanningContext) -> str:
     said: list[tuple[str, str]] = [(turn.role, turn.text) for turn in context.history if turn.text]
     said.append(("user", context.question))
     said += [(turn.role, turn.step.reply) for turn in turns_of(context.rounds) if turn.is_done]
-    if context.objection:
-        said.append(("guardrail", context.objection))
+    if context.replan_reason:
+        said.append(("guardrail", context.replan_reason))
     return "".join(f"{role}: {content}\n" for role, content in said)
 
 

@@ -20,7 +20,7 @@ from podium.core.errors import ConfigError, StoreError, WorkerCrashed, install_c
 from podium.core.pool import WorkerProfile
 from podium.workers.local.batching import (
     Arrivals,
-    ModelName,
+    ModelSpec,
     SharedBatchModel,
     SharedByKey,
     deliver,
@@ -105,7 +105,7 @@ class HiddenStateReader:
                 )
         self.profile = WorkerProfile(name=base, provider="transformers", model=base)
         self._position = TOKEN_OFFSETS[token]
-        self._model = shared_hidden_state_model(ModelName(base, dtype, device))
+        self._model = shared_hidden_state_model(ModelSpec(base, dtype, device))
         self._model.acquire()
         self._scaling: SingularScaling | None = None
         self._closed = False
@@ -151,7 +151,7 @@ class HiddenStateReader:
 
 
 class _LoadedReader:
-    def __init__(self, model: ModelName) -> None:
+    def __init__(self, model: ModelSpec) -> None:
         from podium.workers.local import pretrained
 
         self.pretrained = pretrained.load(
@@ -267,7 +267,7 @@ def matrix(model: Any, name: str) -> Any:
     return found
 
 
-def _reading_model(model: ModelName) -> SharedBatchModel[TextRequest]:
+def _reading_model(model: ModelSpec) -> SharedBatchModel[TextRequest]:
     return SharedBatchModel(model, _LoadedReader)
 
 

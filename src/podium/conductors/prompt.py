@@ -409,9 +409,9 @@ def _images(context: PlanningContext) -> str:
 
 def _guardrail_note(context: PlanningContext, mark: str) -> str:
     """Return a guardrail's objection, if any, between tags: it may quote a worker's reply."""
-    if not context.objection:
+    if not context.replan_reason:
         return ""
-    reason = on_one_line(context.objection)
+    reason = on_one_line(context.replan_reason)
     return "\n\n" + fill_in("objection.txt", reason=reason, mark=mark)
 
 
@@ -456,4 +456,4 @@ def _mark(context: PlanningContext) -> str:
     """Return a suffix for this prompt's tags, such that no text inside can close them."""
     turns = [turn.text for turn in context.history]
     replies = [step.reply for round_ in context.rounds for step in round_.steps]
-    return unused_suffix(TAGS, [context.question, *turns, *replies, context.objection])
+    return unused_suffix(TAGS, [context.question, *turns, *replies, context.replan_reason])

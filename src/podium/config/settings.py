@@ -31,10 +31,10 @@ from podium.config.schema import (
     StoreSettings,
 )
 from podium.config.workers import (
-    BATCHING_PROVIDER,
+    LLAMACPP_PROVIDER,
     PDF_PROVIDERS,
     PROVIDERS,
-    WEIGHTS_PROVIDER,
+    TRANSFORMERS_PROVIDER,
     WorkerTable,
 )
 from podium.core.budget import DEFAULT_BUDGET, Budget
@@ -59,8 +59,8 @@ FREE_PROVIDERS: Final = (
     "ollama",
     "lmstudio",
     "vllm",
-    WEIGHTS_PROVIDER,
-    BATCHING_PROVIDER,
+    LLAMACPP_PROVIDER,
+    TRANSFORMERS_PROVIDER,
     "scripted",
     PYTHON_PROVIDER,
     CONDUCTOR_PROVIDER,  # its calls are billed one by one where they are made
@@ -509,7 +509,7 @@ def _shipped_conductor(name: str) -> WorkerTable:
     adapter = shipped_adapter(name)
     return WorkerTable(
         name=name,
-        provider=WEIGHTS_PROVIDER,
+        provider=LLAMACPP_PROVIDER,
         model=adapter.base,
         options={"adapter": name, "template": adapter.template},
     )

@@ -24,10 +24,10 @@ Days = Seconds
 Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
-WEIGHTS_PROVIDER: Final = "llamacpp"
-"""The provider of the weights that Podium ships and keeps."""
+LLAMACPP_PROVIDER: Final = "llamacpp"
+"""The provider of weights in GGUF files, those that Podium downloads included."""
 
-BATCHING_PROVIDER: Final = "transformers"
+TRANSFORMERS_PROVIDER: Final = "transformers"
 """The provider whose models may be directories, as their adapters are."""
 
 
@@ -42,7 +42,7 @@ FilePath = Annotated[Name, AfterValidator(absolute_path)]
 def absolute_weights(name: str, provider: str, info: ValidationInfo) -> str:
     """Resolve weights that are named as a file; `podium.workers.local.sources` has the forms."""
     is_file = name.startswith("file:") or (name.endswith(".gguf") and not name.startswith("hf:"))
-    if provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER) or not is_file:
+    if provider not in (LLAMACPP_PROVIDER, TRANSFORMERS_PROVIDER) or not is_file:
         return name
     return f"file:{absolute_path(name.removeprefix('file:'), info)}"
 
@@ -54,7 +54,7 @@ def absolute_options(
     adapter = options.get("adapter")
     if not isinstance(adapter, str) or info.context is None:
         return options
-    if provider == BATCHING_PROVIDER:
+    if provider == TRANSFORMERS_PROVIDER:
         return {**options, "adapter": absolute_path(adapter.removeprefix("file:"), info)}
     return {**options, "adapter": absolute_weights(adapter, provider, info)}
 
@@ -65,8 +65,8 @@ OPENAI_COMPATIBLE: Final = "openai-compatible"
 PROVIDERS: Final = (
     *KNOWN_ENDPOINTS,
     OPENAI_COMPATIBLE,
-    WEIGHTS_PROVIDER,
-    BATCHING_PROVIDER,
+    LLAMACPP_PROVIDER,
+    TRANSFORMERS_PROVIDER,
     "scripted",
     PYTHON_PROVIDER,
     CONDUCTOR_PROVIDER,
@@ -88,8 +88,8 @@ UNUSED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     CONDUCTOR_PROVIDER: dict.fromkeys(("model", "price", "limits", *_REACHED, "options"), _NESTED),
     "scripted": dict.fromkeys(_REACHED, _SCRIPT),
     PYTHON_PROVIDER: dict.fromkeys(("model", "price", *_REACHED), _PROGRAMS),
-    WEIGHTS_PROVIDER: dict.fromkeys(_REACHED, _LOCAL),
-    BATCHING_PROVIDER: dict.fromkeys(_REACHED, _WITHIN),
+    LLAMACPP_PROVIDER: dict.fromkeys(_REACHED, _LOCAL),
+    TRANSFORMERS_PROVIDER: dict.fromkeys(_REACHED, _WITHIN),
 }
 """By provider: keys without effect, and why."""
 

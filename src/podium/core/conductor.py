@@ -53,7 +53,7 @@ class PlanningContext:
         max_steps: The most steps of the plan.
         images: Images that belong to the question.
         response_options: What the answer must satisfy.
-        objection: Why a guardrail asked for another plan.
+        replan_reason: Why a guardrail asked for another plan.
         rounds_left: How many rounds are left, this one included.
         quality_bias: Quality over cost from 0 to 1, if set.
         early: Executes steps before the plan is complete, where the engine can.
@@ -67,7 +67,7 @@ class PlanningContext:
     max_steps: int = DEFAULT_MAX_STEPS
     images: tuple[Image, ...] = ()
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
-    objection: str = ""
+    replan_reason: str = ""
     rounds_left: int = 1
     quality_bias: float | None = None
     early: EarlySteps | None = field(default=None, repr=False, compare=False)
@@ -75,7 +75,7 @@ class PlanningContext:
     @property
     def answer(self) -> str | None:
         """The best answer so far; without one, nothing can be accepted."""
-        if self.objection or not self.rounds:
+        if self.replan_reason or not self.rounds:
             return None
         best = best_answer_step(self.rounds)
         return best.reply if best is not None else None
@@ -126,7 +126,7 @@ class Conductor(Protocol):
 
 
 @runtime_checkable
-class SuppliedWorkflow(Protocol):
+class SuppliedWorkflowConductor(Protocol):
     """A conductor whose workflow came with the question; guardrails check both."""
 
     workflow: Workflow

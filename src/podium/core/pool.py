@@ -353,7 +353,7 @@ def fit_workflow(
     if not needed:
         return workflow, ()
     steps, warnings = list(workflow.steps), list[str]()
-    for index in range(workflow.first_answer_step, len(steps)):
+    for index in range(workflow.earliest_answer_step, len(steps)):
         substitute, warning = _fit_worker(workers[index], needed, pool)
         steps[index] = replace(steps[index], worker=substitute.name)
         warnings += warning

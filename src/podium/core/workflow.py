@@ -149,8 +149,8 @@ class Workflow:
         return tuple(sorted({*self.reads(index), *condition.steps}))
 
     @property
-    def first_answer_step(self) -> int:
-        """The last step without a condition: it, or a step after it, gives the answer."""
+    def earliest_answer_step(self) -> int:
+        """The last step without a condition: the answer comes from it or from a later step."""
         last = len(self.steps) - 1
         return next(i for i in range(last, -1, -1) if self.steps[i].condition is None)
 

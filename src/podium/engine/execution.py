@@ -111,7 +111,7 @@ class Execution:
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = run.max_steps - 1
-        self.first_answer_step = run.max_steps
+        self.earliest_answer_step = run.max_steps
         """From here on, a step's reply may be the answer; this one holds the client's tools."""
         options = run.response_options
         self.sends_prompt_only = (
@@ -147,7 +147,7 @@ class Execution:
         """Add the steps of the plan that are not yet known, and those that were deferred."""
         known = len(self.steps)
         self.last = len(workflow.steps) - 1
-        self.first_answer_step = find_first_answer_step(workflow, round_)
+        self.earliest_answer_step = find_earliest_answer_step(workflow, round_)
         for step in workflow.steps[known:]:
             self._add_step(step)
         for index in self._deferred:
@@ -187,7 +187,7 @@ class Execution:
         workflow, begun = round_.workflow, tuple(self.steps)
         if workflow is None or workflow.steps[: len(begun)] != begun:
             return False
-        if len(begun) > find_first_answer_step(workflow, round_):
+        if len(begun) > find_earliest_answer_step(workflow, round_):
             return False
         self._add_plan(workflow, round_)
         return True
@@ -320,9 +320,9 @@ async def wait_for_end(tasks: Collection[asyncio.Task[None]]) -> None:
         raise cancelled
 
 
-def find_first_answer_step(workflow: Workflow, round_: Round) -> int:
-    """Return the first step whose reply may be the answer; the number of steps if none may."""
-    return workflow.first_answer_step if round_.role in ANSWER_ROLES else len(workflow.steps)
+def find_earliest_answer_step(workflow: Workflow, round_: Round) -> int:
+    """Return the earliest step whose reply may be the answer; the number of steps if none may."""
+    return workflow.earliest_answer_step if round_.role in ANSWER_ROLES else len(workflow.steps)
 
 
 def is_met(condition: Condition, records: Mapping[int, StepRecord]) -> bool:

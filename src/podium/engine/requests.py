@@ -325,7 +325,7 @@ def replay_request(
         return None
     if profile.provider == CONDUCTOR_PROVIDER:
         return None
-    first = workflow.first_answer_step if round_.has_answer_role else len(workflow)
+    first = workflow.earliest_answer_step if round_.has_answer_role else len(workflow)
     own = exclude_servers(toolbox, run.exclude)
     tools = tools_for(profile, run.response_options, own, with_client_tools=step.index == first)
     is_final = step.index >= first

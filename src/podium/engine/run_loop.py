@@ -224,7 +224,7 @@ class RunLoop:
             max_steps=run.max_steps,
             images=run.images,
             response_options=run.response_options,
-            objection=self._objection.reason if self._objection is not None else "",
+            replan_reason=self._objection.reason if self._objection is not None else "",
             rounds_left=run.max_rounds - len(self._rounds),
             quality_bias=run.quality_bias,
             early=early,
@@ -483,7 +483,7 @@ def select_answer_step(rounds: Sequence[Round], options: ResponseOptions) -> Ste
 def waiting_answer(rounds: Sequence[Round]) -> str | None:
     """Return the text that came with the final step's tool calls while a run waits."""
     round_, last = rounds[-1], rounds[-1].steps[-1]
-    is_final = round_.workflow is not None and last.index >= round_.workflow.first_answer_step
+    is_final = round_.workflow is not None and last.index >= round_.workflow.earliest_answer_step
     return (last.reply or None) if is_final and round_.has_answer_role else None
 
 

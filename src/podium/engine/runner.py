@@ -21,7 +21,7 @@ from podium.core.budget import (
     Spent,
     recorded_spending,
 )
-from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflow
+from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflowConductor
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
@@ -210,9 +210,11 @@ class Runner:
         conductor, blocked = self.conductor, None
         if self.guardrails:
             chain = context.guardrails = self._chain(context, run)
-            supplied = conductor.workflow if isinstance(conductor, SuppliedWorkflow) else None
+            supplied = (
+                conductor.workflow if isinstance(conductor, SuppliedWorkflowConductor) else None
+            )
             run, workflow, blocked = await admit_question(run, chain, supplied)
-            if isinstance(conductor, SuppliedWorkflow) and workflow is not None:
+            if isinstance(conductor, SuppliedWorkflowConductor) and workflow is not None:
                 conductor = conductor.with_workflow(workflow)
         loop = RunLoop(context, run, conductor, stream=stream, blocked=blocked)
         return self._restored(await loop.run(), context.guardrails)

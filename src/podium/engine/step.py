@@ -92,7 +92,7 @@ class StepRunner:
         self._first_worker = self._step.worker
         self._started = context.call_policy.clock()
         self._calls = Calls(context.call_policy, context.ledger, execution.started)
-        self._is_final = index >= execution.first_answer_step
+        self._is_final = index >= execution.earliest_answer_step
         if self._is_final and (execution.stream or not execution.sends_prompt_only):
             self._turns = execution.run.trailing_messages
             streams = execution.stream and index == execution.last  # a later one may replace it
@@ -365,7 +365,7 @@ class StepRunner:
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         options = self._run.response_options
-        with_client_tools = self._index == self._execution.first_answer_step
+        with_client_tools = self._index == self._execution.earliest_answer_step
         return tools_for(
             profile, options, self._context.toolbox, with_client_tools=with_client_tools
         )

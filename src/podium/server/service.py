@@ -24,7 +24,7 @@ from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
-from podium.server.worker_statistics import RunDigestCache
+from podium.server.worker_statistics import RunMetricsCache
 
 if TYPE_CHECKING:
     from podium.server.records.traces import TraceRecorder
@@ -101,7 +101,7 @@ class Service:
     metrics: Metrics
     started: float
     disabled: DisabledWorkers
-    digests: RunDigestCache = field(default_factory=RunDigestCache)
+    run_metrics: RunMetricsCache = field(default_factory=RunMetricsCache)
     traces: TraceRecorder | None = None
     loader: ModelLoader = field(default_factory=ModelLoader)
     audit: AuditRecorder = field(default_factory=AuditRecorder)

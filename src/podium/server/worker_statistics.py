@@ -1,7 +1,7 @@
 """Statistics of each worker over recent runs: calls, latency, errors, cost and roles.
 
-A finished run never changes, so its digest is made once and cached. A statistic without data is
-None, never zero.
+A finished run never changes, so its metrics are computed once and cached. A statistic without data
+is None, never zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from podium.store.sql.queries import RunStatistics
 
 CACHE_SIZE: Final = 10_000
-"""Digests in the cache; most take about a kilobyte."""
+"""Runs in the cache; most take about a kilobyte."""
 
 LOAD_BATCH: Final = 50
 """Runs per query, so that other tasks do not wait for long."""
@@ -62,41 +62,42 @@ class StepUse(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunDigest:
-    """The statistics of one run. `providers` maps its workers to their providers. `alone` is what a
-    single worker would read and write for the same answer: an estimate."""
+class RunMetrics:
+    """The statistics of one run. `providers` maps its workers to their providers.
+    `single_worker_usage` is what a single worker would read and write for the same answer: an
+    estimate."""
 
     run_id: str
     calls: tuple[CallSummary, ...]
     steps: tuple[StepUse, ...]
     providers: Mapping[str, str]
-    alone: Usage | None = None
+    single_worker_usage: Usage | None = None
 
     @property
     def is_cost_known(self) -> bool:
         return all(call.cost_usd is not None for call in self.calls)
 
 
-class DigestWindow(NamedTuple):
+class RunMetricsWindow(NamedTuple):
     """Runs of some days, newest first. `is_complete` is False if there are more."""
 
-    digests: tuple[RunDigest, ...]
+    runs: tuple[RunMetrics, ...]
     is_complete: bool
     unreadable_runs: int
 
 
-class RunDigestCache:
-    """Makes and caches the digests of runs. Belongs to one event loop."""
+class RunMetricsCache:
+    """Computes and caches the metrics of runs. Belongs to one event loop."""
 
     def __init__(self, most: int = CACHE_SIZE) -> None:
         self._most = most
-        self._kept: OrderedDict[RunRevision, RunDigest] = OrderedDict()
+        self._kept: OrderedDict[RunRevision, RunMetrics] = OrderedDict()
 
-    async def between(
-        self, accounts: RunStatistics, *, since: str, until: str, owner: str | None, limit: int
-    ) -> DigestWindow:
+    async def load(
+        self, statistics: RunStatistics, *, since: str, until: str, owner: str | None, limit: int
+    ) -> RunMetricsWindow:
         """Return the newest runs of these days, at most `limit`; only those of `owner` if given."""
-        marks = await accounts.list_revisions(
+        marks = await statistics.list_revisions(
             since=since, until=until, limit=limit + 1, owner=owner
         )
         wanted = marks[:limit]
@@ -104,27 +105,28 @@ class RunDigestCache:
         missing = [mark for mark in wanted if mark not in found]
         for start in range(0, len(missing), LOAD_BATCH):
             some = {mark.id: mark for mark in missing[start : start + LOAD_BATCH]}
-            for run in await accounts.load(list(some)):
+            for run in await statistics.load(list(some)):
                 try:
-                    found[some[run.id]] = digest_run(run)
+                    found[some[run.id]] = measure_run(run)
                 except UnreadableRun:  # a damaged run must not hide the others
                     continue
         self._keep(found)
-        digests = tuple(found[mark] for mark in wanted if mark in found)
-        return DigestWindow(digests, len(marks) <= limit, len(wanted) - len(digests))
+        runs = tuple(found[mark] for mark in wanted if mark in found)
+        return RunMetricsWindow(runs, len(marks) <= limit, len(wanted) - len(runs))
 
-    def _keep(self, found: Mapping[RunRevision, RunDigest]) -> None:
-        for mark, digest in found.items():
-            self._kept[mark] = digest
+    def _keep(self, found: Mapping[RunRevision, RunMetrics]) -> None:
+        for mark, metrics in found.items():
+            self._kept[mark] = metrics
             self._kept.move_to_end(mark)
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
 
-def digest_run(run: Run) -> RunDigest:
-    """Digest a run with its nested runs; raise `UnreadableRun` if it is inconsistent."""
+def measure_run(run: Run) -> RunMetrics:
+    """Compute the metrics of a run and its nested runs; raise `UnreadableRun` if it is
+    inconsistent."""
     steps = tuple(_executed_steps(run, run.id))
-    return RunDigest(
+    return RunMetrics(
         run.id, tuple(_calls(run)), steps, dict(_providers(run)), _single_call_usage(run)
     )
 
@@ -220,17 +222,17 @@ EXAMPLES: Final = 3
 """Steps shown for each role of a worker."""
 
 
-def worker_stats(digests: Iterable[RunDigest]) -> dict[str, dict[str, Any]]:
-    """Return the statistics of every worker as JSON; `digests` are newest first.
+def worker_stats(runs: Iterable[RunMetrics]) -> dict[str, dict[str, Any]]:
+    """Return the statistics of every worker as JSON; `runs` are newest first.
 
     `share` is its share of all calls, `errors` counts failed calls by kind, then by day (UTC).
     """
     calls = defaultdict[str, list[CallSummary]](list)
     steps = defaultdict[str, list[StepUse]](list)
-    for digest in digests:
-        for call in digest.calls:
+    for run in runs:
+        for call in run.calls:
             calls[call.worker].append(call)
-        for use in digest.steps:
+        for use in run.steps:
             steps[use.worker].append(use)
     total = sum(map(len, calls.values()))
     names = sorted(calls.keys() | steps.keys())

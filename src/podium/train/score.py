@@ -408,7 +408,7 @@ def _needed_steps(round_: Round) -> set[int]:
         return set()
     if round_.answer_step is None:
         return set(range(len(round_.workflow)))
-    needed = set(range(round_.workflow.first_answer_step, len(round_.workflow)))
+    needed = set(range(round_.workflow.earliest_answer_step, len(round_.workflow)))
     for index in reversed(range(len(round_.workflow))):
         if index in needed:
             needed.update(round_.workflow.waits_for(index))

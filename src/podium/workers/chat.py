@@ -67,27 +67,28 @@ class ChatVariant:
     """The differences of one server's Chat Completions.
 
     `max_tokens`, `seed` and `grammar` are the names of those fields; without `grammar` the server
-    takes none. `streams_usage`: a stream must be asked for its usage. A prefill is sent as a last
-    assistant message, with `prefill_message` added to the message and `prefill_body` to the body;
-    `echoes_prefill`: the server repeats it. `thinking` is the field that returns a model's own
-    thinking to it. `names`: messages may name their speaker. `cache_writes`: the server counts
-    cache writes; `cache_key`: it takes a prompt cache key. `parallel_tools`: it can be limited to
-    one tool call at a time. `detail`: it takes an image detail.
+    takes none. `accepts_stream_options`: a stream must be asked for its usage; without it the
+    server reports usage unasked. A prefill is sent as a last assistant message, with
+    `prefill_message` added to the message and `prefill_body` to the body; `echoes_prefill`: the
+    server repeats it. `thinking` is the field that returns a model's own thinking to it.
+    `supports_names`: messages may name their speaker. `supports_cache_writes`: the server counts
+    cache writes; `supports_cache_key`: it takes a prompt cache key. `supports_parallel_tools`: it
+    can be limited to one tool call at a time. `supports_image_detail`: it takes an image detail.
     """
 
     max_tokens: str = "max_tokens"
     seed: str = "seed"
     grammar: str = ""
-    streams_usage: bool = True
+    accepts_stream_options: bool = True
     prefill_message: Mapping[str, Any] = field(default_factory=dict)
     prefill_body: Mapping[str, Any] = field(default_factory=dict)
     echoes_prefill: bool = False
     thinking: Literal["", "reasoning_content", "reasoning_details"] = ""
-    names: bool = True
-    cache_writes: bool = False
-    cache_key: bool = False
-    parallel_tools: bool = False
-    detail: bool = False
+    supports_names: bool = True
+    supports_cache_writes: bool = False
+    supports_cache_key: bool = False
+    supports_parallel_tools: bool = False
+    supports_image_detail: bool = False
 
 
 def build_body(
@@ -110,7 +111,7 @@ def build_body(
         body["tools"] = [_tool(tool) for tool in request.tools]
         if request.tool_choice:
             body["tool_choice"] = _tool_choice(request.tool_choice)
-        if not request.parallel_tools and variant.parallel_tools:
+        if not request.parallel_tools and variant.supports_parallel_tools:
             body["parallel_tool_calls"] = False
     if request.schema is not None:
         body["response_format"] = _response_format(request.schema)
@@ -118,13 +119,13 @@ def build_body(
         body[variant.grammar] = request.grammar
     else:
         translation.refuse_grammar(request, profile)
-    if request.cache_key and variant.cache_key:
+    if request.cache_key and variant.supports_cache_key:
         body["prompt_cache_key"] = request.cache_key
     if translation.has_prefill(request, profile):
         body |= variant.prefill_body
     if stream:
         body["stream"] = True
-        if variant.streams_usage:
+        if variant.accepts_stream_options:
             body["stream_options"] = {"include_usage": True}
     return body
 
@@ -134,7 +135,7 @@ def _messages(
 ) -> Iterator[dict[str, Any]]:
     for message in request.messages:
         named: dict[str, Any] = {}
-        if message.name and variant.names:
+        if message.name and variant.supports_names:
             message, named = _take_name(message)
         if message.role == "assistant":
             yield _assistant(message, profile, variant) | named
@@ -187,7 +188,7 @@ def _content(
         return _pdf(part, message, profile)
     if isinstance(part, Image) and message.role != "system":
         shown = {"url": translation.data_url(part)}
-        if part.detail and variant.detail:
+        if part.detail and variant.supports_image_detail:
             shown["detail"] = part.detail
         return {"type": "image_url", "image_url": shown}
     raise translation.unsupported_part(part, message, profile)
@@ -458,7 +459,7 @@ def usage_of(document: Document, variant: ChatVariant) -> Usage:
         cached_input_tokens=cached,
         reasoning_tokens=reasoning,
         cache_write_tokens=fields.get_count(prompt, "cache_write_tokens")
-        if variant.cache_writes
+        if variant.supports_cache_writes
         else 0,
     )
 
@@ -506,10 +507,10 @@ PLAIN: Final = ChatVariant()
 
 _OPENAI: Final = ChatVariant(
     max_tokens="max_completion_tokens",
-    cache_writes=True,
-    cache_key=True,
-    parallel_tools=True,
-    detail=True,
+    supports_cache_writes=True,
+    supports_cache_key=True,
+    supports_parallel_tools=True,
+    supports_image_detail=True,
 )
 
 VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
@@ -517,20 +518,20 @@ VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
         "openai": _OPENAI,
         "azure": _OPENAI,
         "openrouter": ChatVariant(
-            thinking="reasoning_details", cache_writes=True, parallel_tools=True
+            thinking="reasoning_details", supports_cache_writes=True, supports_parallel_tools=True
         ),
         "deepseek": ChatVariant(prefill_message={"prefix": True}, thinking="reasoning_content"),
         "mistral": ChatVariant(
             seed="random_seed",
-            streams_usage=False,  # it refuses the question, and answers unasked
+            accepts_stream_options=False,  # it refuses them, and always reports usage
             prefill_message={"prefix": True},
             echoes_prefill=True,
-            names=False,
-            parallel_tools=True,
+            supports_names=False,
+            supports_parallel_tools=True,
         ),
         "vllm": ChatVariant(
             prefill_body={"continue_final_message": True, "add_generation_prompt": False},
-            parallel_tools=True,
+            supports_parallel_tools=True,
         ),
     }
 )

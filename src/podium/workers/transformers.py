@@ -35,7 +35,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Message, Number, Reply, Request, Text, Thinking, Usage
 from podium.core.worker import Worker
 from podium.workers.endpoints import Endpoint
-from podium.workers.local.batching import ModelName, shared_completion_model
+from podium.workers.local.batching import ModelSpec, shared_completion_model
 from podium.workers.translation import unsupported_part, with_system
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TransformersWorker(Worker):
         self._top_p = float(options.get("top_p", 1.0))
         self._adapter = _directory(options["adapter"]) if options.get("adapter") else None
         self._model = shared_completion_model(
-            ModelName(profile.model, options.get("dtype", "auto"), options.get("device", ""))
+            ModelSpec(profile.model, options.get("dtype", "auto"), options.get("device", ""))
         )
         self._model.acquire()
         self._closed = False

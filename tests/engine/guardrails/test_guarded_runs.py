@@ -385,7 +385,7 @@ async def test_a_replan_passes_its_reason_to_the_conductor() -> None:
         "why?", options=Options(rounds=2)
     )
     assert (run.status, run.answer, run.blocked_by) == ("answered", "good", "")
-    assert [s.objection for s in planner.situations] == ["", "it is bad"]
+    assert [s.replan_reason for s in planner.situations] == ["", "it is bad"]
     assert planner.situations[1].answer is None
     assert deeds(run) == [("taste", "answer", "replanned")]
     assert "bad" not in [step.reply for step in run.steps]

@@ -68,7 +68,7 @@ def test_the_transcript_begins_with_the_conversation_and_ends_with_an_objection(
         question="And now?",
         pool=POOL,
         history=(system("Be brief."), user("Hi"), assistant("Hello")),
-        objection="it names a person",
+        replan_reason="it names a person",
     )
     assert transcript(context) == (
         "system: Be brief.\nuser: Hi\nassistant: Hello\nuser: And now?\n"

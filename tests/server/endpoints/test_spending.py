@@ -9,7 +9,7 @@ from podium.server.endpoints.accounting import (
     group_spending,
     total_spending,
 )
-from podium.server.worker_statistics import digest_run
+from podium.server.worker_statistics import measure_run
 from podium.store.keys import KeyUsage
 from support.runs_on_record import attempt, run_with_calls
 
@@ -56,7 +56,7 @@ def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() ->
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
         planning=(attempt("planner", cost=0.125),),
     )
-    assert money(group_by_worker(ENTRIES, [digest_run(known)], DAY, NEXT)) == {
+    assert money(group_by_worker(ENTRIES, [measure_run(known)], DAY, NEXT)) == {
         "gpt-5": 1.5,
         "planner": 0.125,
     }
@@ -69,7 +69,7 @@ def test_calls_are_reported_only_where_runs_tell_of_them() -> None:
     assert {group.total.calls for group in group_spending(ENTRIES, "tier")} == {None}
     assert total_spending(ENTRIES).calls is None
     workers = {
-        item.name: item.total for item in group_by_worker(ENTRIES, [digest_run(run)], DAY, NEXT)
+        item.name: item.total for item in group_by_worker(ENTRIES, [measure_run(run)], DAY, NEXT)
     }
     assert (workers["ada"].calls, workers["gpt-5"].calls, workers["gpt-5"].requests) == (1, 0, 2)
 
@@ -80,7 +80,9 @@ def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
         (Step("free", "Do.", ()), (attempt("free", cost=None),)),
     )
-    found = {group.name: group.total for group in group_by_worker([], [digest_run(run)], DAY, NEXT)}
+    found = {
+        group.name: group.total for group in group_by_worker([], [measure_run(run)], DAY, NEXT)
+    }
     assert (found["gpt-5"].cost_usd, found["gpt-5"].unknown_cost_count, found["gpt-5"].calls) == (
         0,
         0,
@@ -95,8 +97,8 @@ def test_a_call_after_midnight_of_the_last_day_is_that_days_as_its_run_is() -> N
         "run_0000000000000001",
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", 13 * 3600.0),)),
     )
-    (group,) = group_by_worker([], [digest_run(run)], DAY, DAY)
+    (group,) = group_by_worker([], [measure_run(run)], DAY, DAY)
     assert list(group.days) == [DAY]
-    (group,) = group_by_worker([], [digest_run(run)], DAY, NEXT)
+    (group,) = group_by_worker([], [measure_run(run)], DAY, NEXT)
     assert list(group.days) == [NEXT]
     assert group.total.cost_usd == pytest.approx(0.25)

@@ -19,7 +19,7 @@ from podium.workers.local import batching as gathering
 from podium.workers.local.batching import (
     CompletionModel,
     CompletionRequest,
-    ModelName,
+    ModelSpec,
     max_tokens,
     shared_completion_model,
     split_batches,
@@ -43,13 +43,13 @@ SHORT = Sampling(3)
 
 
 @pytest.fixture(scope="module")
-def name(tmp_path_factory: pytest.TempPathFactory) -> ModelName:
+def name(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
     directory = tiny_model(tmp_path_factory.mktemp("model"))
-    return ModelName(str(directory), "float32", "cpu")
+    return ModelSpec(str(directory), "float32", "cpu")
 
 
 @pytest.fixture
-async def model(name: ModelName) -> AsyncIterator[CompletionModel]:
+async def model(name: ModelSpec) -> AsyncIterator[CompletionModel]:
     model = CompletionModel(name)
     yield model
     model.close()
@@ -195,7 +195,7 @@ def captured_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("captured_rows")
 async def test_requests_that_arrive_while_rows_are_decoded_join_them(
-    name: ModelName, model: CompletionModel, adapter: str, tmp_path: Path
+    name: ModelSpec, model: CompletionModel, adapter: str, tmp_path: Path
 ) -> None:
     other = str(save_adapter(tmp_path / "other", seed=2))
     plain = CompletionModel(name)
@@ -309,7 +309,7 @@ async def test_a_cancelled_request_is_dropped_and_fails_no_other(
 async def test_a_failed_model_load_fails_all_waiters_and_is_retried(
     tmp_path: Path,
 ) -> None:
-    model = CompletionModel(ModelName(f"file:{tmp_path / 'model'}", "float32", "cpu"))
+    model = CompletionModel(ModelSpec(f"file:{tmp_path / 'model'}", "float32", "cpu"))
     waiting = [alone(model, [1, where]) for where in range(3)]
     outcomes = await asyncio.gather(model.load(), *waiting, return_exceptions=True)
     assert all(isinstance(outcome, ConfigError) for outcome in outcomes)
@@ -318,7 +318,7 @@ async def test_a_failed_model_load_fails_all_waiters_and_is_retried(
     model.close()
 
 
-async def test_an_unknown_dtype_or_device_is_refused(name: ModelName) -> None:
+async def test_an_unknown_dtype_or_device_is_refused(name: ModelSpec) -> None:
     with pytest.raises(ConfigError, match="dtype is 'int8'; use auto"):
         await CompletionModel(name._replace(dtype="int8")).load()
     with pytest.raises(ConfigError, match="device is 'gpu'; use cpu, cuda"):
@@ -328,7 +328,7 @@ async def test_an_unknown_dtype_or_device_is_refused(name: ModelName) -> None:
 # ---- loops, threads and the end
 
 
-def test_two_event_loops_ask_the_same_model(name: ModelName) -> None:
+def test_two_event_loops_ask_the_same_model(name: ModelSpec) -> None:
     model = CompletionModel(name)
     both_there = threading.Barrier(2, timeout=20)
     results: list[list[Completion]] = []
@@ -348,7 +348,7 @@ def test_two_event_loops_ask_the_same_model(name: ModelName) -> None:
     assert len(results[0]) == 10
 
 
-def test_a_loop_that_is_closed_takes_nothing_from_the_others(name: ModelName) -> None:
+def test_a_loop_that_is_closed_takes_nothing_from_the_others(name: ModelSpec) -> None:
     model = CompletionModel(name)
     gone = asyncio.new_event_loop()
     future: asyncio.Future[Completion] = gone.create_future()
@@ -359,7 +359,7 @@ def test_a_loop_that_is_closed_takes_nothing_from_the_others(name: ModelName) ->
 
 
 async def test_closing_answers_what_was_asked_and_ends_the_thread(
-    name: ModelName, batches: list[int]
+    name: ModelSpec, batches: list[int]
 ) -> None:
     model = CompletionModel(name)
     await model.load()
@@ -373,7 +373,7 @@ async def test_closing_answers_what_was_asked_and_ends_the_thread(
     model.close()
 
 
-async def test_a_closed_model_is_loaded_again_when_it_is_next_used(name: ModelName) -> None:
+async def test_a_closed_model_is_loaded_again_when_it_is_next_used(name: ModelSpec) -> None:
     model = CompletionModel(name)
     first = await alone(model, [4, 5])
     model.close()
@@ -381,7 +381,7 @@ async def test_a_closed_model_is_loaded_again_when_it_is_next_used(name: ModelNa
     model.close()
 
 
-async def test_the_last_user_unloads_the_model_and_its_memory_is_free(name: ModelName) -> None:
+async def test_the_last_user_unloads_the_model_and_its_memory_is_free(name: ModelSpec) -> None:
     model = CompletionModel(name)
     model.acquire()
     model.acquire()
@@ -405,7 +405,7 @@ def watched() -> Iterator[list[BaseException]]:
 
 
 async def test_an_unreferenced_model_ends_its_thread(
-    name: ModelName, watched: list[BaseException]
+    name: ModelSpec, watched: list[BaseException]
 ) -> None:
     model: CompletionModel | None = shared_completion_model(name)
     assert model is not None
@@ -450,7 +450,7 @@ def test_cache_memory_is_counted_in_keys_and_values(monkeypatch: pytest.MonkeyPa
 
 
 async def test_nothing_heavy_is_loaded_before_it_is_needed(
-    name: ModelName, monkeypatch: pytest.MonkeyPatch
+    name: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("nobody asked")

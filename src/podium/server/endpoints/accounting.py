@@ -27,7 +27,7 @@ from podium.server.endpoints.http import PrincipalDep, ServiceDep
 from podium.server.endpoints.pool import best_worker
 from podium.server.model_catalog import parse_tier
 from podium.server.service import Service
-from podium.server.worker_statistics import DigestWindow, RunDigest
+from podium.server.worker_statistics import RunMetrics, RunMetricsWindow
 from podium.store.keys import KeyUsage
 
 DAY_SECONDS: Final = 86_400
@@ -105,14 +105,14 @@ def group_spending(used: Iterable[KeyUsage], by: GroupBy) -> list[SpendingGroup]
 
 
 def group_by_worker(
-    used: Iterable[KeyUsage], digests: Iterable[RunDigest], since: str, until: str
+    used: Iterable[KeyUsage], runs: Iterable[RunMetrics], since: str, until: str
 ) -> list[SpendingGroup]:
     """Group by worker: calls in runs, and requests by its name. Calls after midnight in a run of
     the last day count for that day."""
     spent = []
-    for digest in digests:
-        is_known = digest.is_cost_known
-        for call in digest.calls:
+    for run in runs:
+        is_known = run.is_cost_known
+        for call in run.calls:
             amount = Spending(
                 calls=1,
                 tokens=call.tokens or 0,
@@ -223,11 +223,11 @@ async def spend(
     }
     if by == "worker":
         window = await _window(service, principal, first, last)
-        groups = await asyncio.to_thread(group_by_worker, spent, window.digests, first, last)
+        groups = await asyncio.to_thread(group_by_worker, spent, window.runs, first, last)
         rest = whole.cost_usd - sum(item.total.cost_usd for item in groups)
         document["unattributed_usd"] = max(0.0, rest)
         document["runs"] = {
-            "counted": len(window.digests),
+            "counted": len(window.runs),
             "is_complete": window.is_complete,
             "unreadable_runs": window.unreadable_runs,
         }
@@ -253,11 +253,15 @@ async def saved_spending(
     worker = best_worker(service, principal)
     price = None if worker is None else service.pool[worker].price
     runs, spent, alone = 0, 0.0, 0.0
-    for digest in window.digests:
-        cost = None if price is None or digest.alone is None else price.cost(digest.alone)
-        if cost is not None and digest.is_cost_known:
+    for run in window.runs:
+        cost = (
+            None
+            if price is None or run.single_worker_usage is None
+            else price.cost(run.single_worker_usage)
+        )
+        if cost is not None and run.is_cost_known:
             runs, alone = runs + 1, alone + cost
-            spent += sum(call.cost_usd or 0.0 for call in digest.calls)
+            spent += sum(call.cost_usd or 0.0 for call in run.calls)
     return {
         "object": "spend.saved",
         "from": first,
@@ -266,7 +270,7 @@ async def saved_spending(
         "runs": runs,
         "cost_usd": spent,
         "single_worker_usd": alone,
-        "skipped_runs": len(window.digests) - runs + window.unreadable_runs,
+        "skipped_runs": len(window.runs) - runs + window.unreadable_runs,
         "is_complete": window.is_complete,
     }
 
@@ -294,12 +298,14 @@ async def _usage(service: Service, key_id: str | None, first: str, last: str) ->
     return used + await store.statistics.daily_totals(since=first, until=last, owner="")
 
 
-async def _window(service: Service, principal: Principal, first: str, last: str) -> DigestWindow:
+async def _window(
+    service: Service, principal: Principal, first: str, last: str
+) -> RunMetricsWindow:
     principal.require("runs:read")
     owner = None if principal.has_scope("admin") else principal.key_id
-    accounts = (await service.store.flush()).statistics
-    return await service.digests.between(
-        accounts, since=first, until=last, owner=owner, limit=MAX_RUNS
+    statistics = (await service.store.flush()).statistics
+    return await service.run_metrics.load(
+        statistics, since=first, until=last, owner=owner, limit=MAX_RUNS
     )
 
 

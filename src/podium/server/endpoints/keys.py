@@ -44,7 +44,7 @@ class KeyList:
     data: list[KeyInfo]
 
 
-class KeyRequest:
+class KeyAccess:
     """The keys as the caller of a request may see and manage them."""
 
     def __init__(self, service: ServiceDep, principal: PrincipalDep) -> None:
@@ -85,7 +85,7 @@ class KeyRequest:
         self.principal.check_grant(draft.rules)
 
 
-KeyDep = Annotated[KeyRequest, Depends()]
+KeyDep = Annotated[KeyAccess, Depends()]
 
 
 @router.get("")

@@ -36,7 +36,7 @@ from podium.server.model_catalog import ModelEntry
 from podium.server.service import Service
 from podium.server.worker_statistics import (
     NOTHING,
-    DigestWindow,
+    RunMetricsWindow,
     error_kind,
     format_timestamp,
     worker_stats,
@@ -68,14 +68,14 @@ async def pool(
     principal.require("runs:read")
     now = datetime.now(UTC)
     since = (now - timedelta(days=days - 1)).date().isoformat()
-    window = await service.digests.between(
+    window = await service.run_metrics.load(
         (await service.store.flush()).statistics,
         since=since,
         until=now.date().isoformat(),
         owner=None if principal.has_scope("admin") else principal.key_id,
         limit=MAX_RUNS,
     )
-    found = await asyncio.to_thread(worker_stats, window.digests)  # slow for thousands of runs
+    found = await asyncio.to_thread(worker_stats, window.runs)  # slow for thousands of runs
     planner = await _planner(service)
     breakers = (await service.podium.open()).call_policy.breakers
     profiles = [*service.pool]
@@ -89,7 +89,7 @@ async def pool(
             "from": since,
             "to": now.isoformat(timespec="milliseconds"),
             "days": days,
-            "runs": len(window.digests),
+            "runs": len(window.runs),
             "is_complete": window.is_complete,
             "unreadable_runs": window.unreadable_runs,
         },
@@ -195,7 +195,7 @@ def _is_visible(name: str, provider: str, principal: Principal) -> bool:
 
 
 def _removed_workers(
-    window: DigestWindow,
+    window: RunMetricsWindow,
     found: dict[str, dict[str, Any]],
     now: list[WorkerProfile],
     principal: Principal,
@@ -204,8 +204,8 @@ def _removed_workers(
     names = {profile.name for profile in now}
     providers = {
         name: provider
-        for digest in window.digests
-        for name, provider in digest.providers.items()
+        for run in window.runs
+        for name, provider in run.providers.items()
         if name not in names
     }
     return [

@@ -57,7 +57,7 @@ LONGEST_WAIT_SECONDS: Final = 2.0
 MAX_ROWS: Final = 1024
 
 
-class ModelName(NamedTuple):
+class ModelSpec(NamedTuple):
     """A model and how it is loaded; see `podium.workers.local.pretrained`."""
 
     name: str
@@ -102,7 +102,7 @@ class SharedBatchModel(Generic[RequestT]):
     """One model in memory, shared by this process. Safe across event loops and threads."""
 
     def __init__(
-        self, model: ModelName, begin: Callable[[ModelName], LoadedModel[RequestT]]
+        self, model: ModelSpec, begin: Callable[[ModelSpec], LoadedModel[RequestT]]
     ) -> None:
         self._model = model
         self._begin = begin
@@ -170,7 +170,7 @@ class _BatchThread(threading.Thread, Generic[RequestT]):
     """Loads a model and answers batches until it is stopped."""
 
     def __init__(
-        self, model: ModelName, begin: Callable[[ModelName], LoadedModel[RequestT]]
+        self, model: ModelSpec, begin: Callable[[ModelSpec], LoadedModel[RequestT]]
     ) -> None:
         super().__init__(name="podium-batches", daemon=True)
         self.loaded: Future[Pretrained] = Future()
@@ -314,7 +314,7 @@ class CompletionRequest:
 class CompletionModel(SharedBatchModel[CompletionRequest]):
     """One model in memory with any number of adapters. Safe across event loops and threads."""
 
-    def __init__(self, model: ModelName) -> None:
+    def __init__(self, model: ModelSpec) -> None:
         super().__init__(model, _LoadedCompletion)
 
     async def complete(
@@ -327,7 +327,7 @@ class CompletionModel(SharedBatchModel[CompletionRequest]):
 
 
 class _LoadedCompletion:
-    def __init__(self, model: ModelName) -> None:
+    def __init__(self, model: ModelSpec) -> None:
         from podium.workers.local import pretrained
         from podium.workers.local.captured import GROUPED_ATTENTION, can_be_captured
         from podium.workers.local.decoding import Decoder
