@@ -57,7 +57,7 @@ def test_omitted_options_have_their_defaults(tmp_path: Path) -> None:
         ("question", "reply", "answer"),
         "redact",
     )
-    assert "ip" not in redact.finds
+    assert "ip" not in redact.kinds
     assert (grounding.stages, grounding.action) == (("answer",), "block")
     assert (own.name, own.stages, own.action, own.on_error) == ("mine", ("reply",), None, "pass")
 
@@ -69,7 +69,7 @@ def test_omitted_options_have_their_defaults(tmp_path: Path) -> None:
         ('kind = "redact"\ncolour = 1', "guardrail[0].colour"),
         ('kind = "redact"\nstages = ["step"]', "guardrail[0].stages"),
         ('kind = "redact"\nstages = []', "guardrail[0].stages"),
-        ('kind = "redact"\nfinds = ["names"]', "guardrail[0].finds"),
+        ('kind = "redact"\nkinds = ["names"]', "guardrail[0].kinds"),
         ('kind = "redact"\nverifier = "judge"', 'has no effect with kind = "redact"'),
         ('kind = "redact"\naction = "replan"', "it is redact or block"),
         ('kind = "grounding"', "guardrail[0].verifier is missing"),
@@ -96,14 +96,14 @@ def test_another_plan_may_be_demanded_where_there_are_rounds(tmp_path: Path) -> 
     (grounding,) = read(tmp_path, table, "rounds = 2")
     guardrail = build_guardrail(grounding)
     assert isinstance(guardrail.hook, Grounding)
-    assert guardrail.hook.ungrounded == "replan"
+    assert guardrail.hook.action == "replan"
 
 
 def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = '[[guardrail]]\nkind = "redact"\nfinds = ["e-mail"]\naction = "block"\nrestore = true'
+    table = '[[guardrail]]\nkind = "redact"\nkinds = ["e-mail"]\naction = "block"\nrestore = true'
     guardrail = build_guardrail(read(tmp_path, table)[0])
     assert isinstance(guardrail.hook, Redaction)
-    assert (guardrail.hook.kinds, guardrail.hook.found) == (("e-mail",), "block")
+    assert (guardrail.hook.kinds, guardrail.hook.action) == (("e-mail",), "block")
     (tmp_path / "my_podium_checks.py").write_text(
         "from podium.engine.guardrails import Pass\ndef look(checked): return Pass()\nother = 1\n"
     )

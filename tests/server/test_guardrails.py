@@ -239,7 +239,7 @@ async def test_a_single_workers_reply_is_looked_at_before_it_is_held_against_a_s
     assert "[e-mail 1]" in repr(solo.requests[-1].messages)
 
     solo = ScriptedWorker(profile, replies)
-    block = Guardrail("no-mail", Redaction(found="block"), stages=("answer",))
+    block = Guardrail("no-mail", Redaction(action="block"), stages=("answer",))
     async with serving(application([solo], dialects=REAL, guardrails=[block])) as served:
         response = await served.client.post(path, json=asked)
     assert finish_of(path, response.json()) == "content_filter"

@@ -36,7 +36,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
-from podium.engine.guardrails import Found, Grounding, Guardrail, Hook, Redaction
+from podium.engine.guardrails import Grounding, Guardrail, Hook, Redaction, RedactionAction
 from podium.engine.runner import ConductorWorker, Options
 from podium.workers import Http, connect
 from podium.workers.balanced import BalancedWorker, Deployment
@@ -214,14 +214,16 @@ def build_guardrail(settings: GuardrailSettings) -> Guardrail:
     hook: Hook | Redaction
     match settings.kind:
         case "redact":
-            found: Found = "block" if settings.action == "block" else "redact"
-            hook = Redaction(settings.finds, found=found, restore=settings.restore)
+            action: RedactionAction = "block" if settings.action == "block" else "redact"
+            hook = Redaction(settings.kinds, action=action, restore=settings.restore)
         case "grounding":
             assert settings.action != "redact", "the settings were checked"
-            hook = Grounding(settings.verifier, ungrounded=settings.action or "block")
+            hook = Grounding(settings.verifier, action=settings.action or "block")
         case "python":
             hook = _import_hook(settings)
-    return Guardrail(settings.name, hook, settings.stages, settings.on_error, settings.seconds)
+    return Guardrail(
+        settings.name, hook, settings.stages, settings.on_error, settings.timeout_seconds
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from podium.engine import (
     check_hedges,
 )
 from podium.engine.guardrails import Guardrail, Hook, as_guardrail
-from podium.engine.guardrails.chain import HookMemory
+from podium.engine.guardrails.chain import GuardrailStates
 from podium.engine.guardrails.redaction import restore_events
 from podium.engine.runner import Options, Runner
 from podium.store import (
@@ -79,7 +79,7 @@ class Runtime:
         options: Defaults of every run.
         call_policy: Limits, timeouts and retries of every call, also of calls outside runs.
         resuming: Ids of the runs that are being resumed here.
-        memory: The state of guardrails for waiting runs.
+        guardrail_states: The state of guardrails for waiting runs.
 
     """
 
@@ -90,7 +90,7 @@ class Runtime:
     toolbox: Toolbox | None
     heartbeat: Heartbeat
     resuming: set[str] = field(default_factory=set)
-    memory: HookMemory = field(default_factory=HookMemory)
+    guardrail_states: GuardrailStates = field(default_factory=GuardrailStates)
 
     async def ask(self, question: str, overrides: RunOptions) -> Run:
         """Plan and execute, and store the run."""
@@ -195,7 +195,7 @@ class Runtime:
             nested_conductor=nested,
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
-            memory=self.memory,
+            guardrail_states=self.guardrail_states,
             persist=sink.persist if sink is not None else None,
         )
 

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from podium.config.workers import Name, Seconds
 from podium.core.run import GuardrailStage
-from podium.engine.guardrails.base import SECONDS, STAGES, OnError
+from podium.engine.guardrails.base import DEFAULT_TIMEOUT_SECONDS, STAGES, OnError
 from podium.engine.guardrails.redaction import DEFAULT_KINDS, Kind
 from podium.workers.catalogue import Table
 
@@ -30,7 +30,7 @@ ACTIONS: Final[dict[GuardrailKind, tuple[GuardrailAction, ...]]] = {
 """The actions of each kind, the default first; a function decides for itself."""
 
 _KEYS_OF_KIND: Final[dict[str, GuardrailKind]] = {
-    "finds": "redact",
+    "kinds": "redact",
     "restore": "redact",
     "verifier": "grounding",
     "hook": "python",
@@ -57,8 +57,10 @@ class GuardrailSettings(Table):
         "`grounding`, `block` (default), `replan` or `note`",
     )
     on_error: OnError = Field(default="block", description="what happens where it fails")
-    seconds: Seconds = Field(default=SECONDS, description="the longest that one check may take")
-    finds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = Field(
+    timeout_seconds: Seconds = Field(
+        default=DEFAULT_TIMEOUT_SECONDS, description="the longest that one check may take"
+    )
+    kinds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = Field(
         default=DEFAULT_KINDS,
         description="with `redact`: what it looks for; by default all but `ip`",
     )

@@ -62,7 +62,7 @@ from podium.engine.calls import CallPolicy, Calls
 from podium.engine.execution import RunContext
 from podium.engine.guardrails.admission import admit_question, admit_results, restore_run
 from podium.engine.guardrails.base import Guardrail, Hook
-from podium.engine.guardrails.chain import GuardrailChain, HookMemory
+from podium.engine.guardrails.chain import GuardrailChain, GuardrailStates
 from podium.engine.requests import prompt_hash
 from podium.engine.run_loop import RunLoop, plan_round, pool_at_depth
 from podium.engine.tool_calls import apply_results, tool_call_ids
@@ -160,8 +160,9 @@ class ConductorWorker(Worker):
 class Runner:
     """Answer questions with a conductor and workers.
 
-    `pool` is by default the workers' profiles. `nested_conductor` plans nested runs. `memory` keeps
-    the state of guardrails while runs wait. `persist` waits until events are persisted.
+    `pool` is by default the workers' profiles. `nested_conductor` plans nested runs.
+    `guardrail_states` keeps the state of guardrails while runs wait. `persist` waits until events
+    are persisted.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class Runner:
         nested_conductor: Conductor | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail] = (),
-        memory: HookMemory | None = None,
+        guardrail_states: GuardrailStates | None = None,
         persist: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.conductor = conductor
@@ -185,7 +186,7 @@ class Runner:
         self.call_policy = call_policy or CallPolicy()
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
-        self.memory = HookMemory() if memory is None else memory
+        self.guardrail_states = GuardrailStates() if guardrail_states is None else guardrail_states
         self.persist = persist
         self._check_workers(self.pool)
 
@@ -244,7 +245,9 @@ class Runner:
         chain, blocked = None, None
         apply_results(run, results)  # reject what does not fit before guardrails see it
         if self.guardrails:
-            chain = context.guardrails = self._chain(context, run, self.memory.pop(run.id, {}))
+            chain = context.guardrails = self._chain(
+                context, run, self.guardrail_states.pop(run.id, {})
+            )
             run, results, blocked = await admit_results(run, results, chain)
         earlier = run.earlier_responses
         if was_waiting:
@@ -432,7 +435,7 @@ class Runner:
         if chain is None:
             return ended
         if ended.status == "waiting":
-            self.memory.keep(ended.id, chain.hooks)
+            self.guardrail_states.keep(ended.id, chain.hooks)
         return restore_run(ended, chain)
 
     def _check_resumable(self, run: Run) -> None:

@@ -127,7 +127,7 @@ async def test_a_blocked_question_reaches_no_worker_and_is_not_kept() -> None:
     events: list[Event] = []
     fake = FakeWorker("a")
     planner = Planner(ONE)
-    guard = Guardrail("no-mail", Redaction(found="block"))
+    guard = Guardrail("no-mail", Redaction(action="block"))
     run = await runner(planner, fake, guardrails=[guard]).run(
         f"write to {MAIL}", history=(user(MAIL),), emit=events.append
     )
@@ -178,7 +178,7 @@ async def test_subtasks_of_a_workflow_that_came_with_the_question_are_looked_at_
     assert MAIL not in json.dumps(dump(run))
     assert deeds(run) == [("privacy", "question", "redacted")] * 2
 
-    block = Guardrail("no-mail", Redaction(found="block"), stages=("question",))
+    block = Guardrail("no-mail", Redaction(action="block"), stages=("question",))
     async with AsyncPodium([fake], guardrails=[block], store=None) as podium:
         run = await podium.run(given, "mail them")
     assert (run.status, run.blocked_by, run.rounds) == ("failed", "no-mail", ())
@@ -220,7 +220,7 @@ async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_l
     events: list[Event] = []
     fake = FakeWorker("a", lambda _: json.dumps(f"write to {MAIL}"), can=("json",))
     other = FakeWorker("b", lambda _: json.dumps({f"of {MAIL}": 1}), can=("json",))
-    guard = Guardrail("privacy", Redaction(found="block"), stages=("answer",))
+    guard = Guardrail("privacy", Redaction(action="block"), stages=("answer",))
     schema = {"type": "object", "additionalProperties": {"type": "string"}}
     for outer in (ONE, Workflow((Step("conductor", "split"),))):
         workers = (fake, other, ConductorWorker())
@@ -341,7 +341,7 @@ async def test_missing_and_late_verdicts_block() -> None:
         return Pass()
 
     none = Guardrail("none", lambda _: None)  # type: ignore[arg-type,return-value]
-    slow = Guardrail("slow", forever, seconds=0.01)
+    slow = Guardrail("slow", forever, timeout_seconds=0.01)
     odd = Guardrail("odd", says(Replan("x")), stages=("question",))
     asking = Verify("a", "?", lambda _: asking)
     again = Guardrail("again", says(asking))
@@ -471,7 +471,7 @@ async def test_the_grounding_check_does_what_the_verifier_says(
 ) -> None:
     judge = FakeWorker("judge", lambda _: said)
     assert ungrounded in ("block", "note", "replan")
-    hook = Grounding("judge", ungrounded=ungrounded)  # type: ignore[arg-type]
+    hook = Grounding("judge", action=ungrounded)  # type: ignore[arg-type]
     guard = Guardrail("grounding", hook, stages=("answer",))
     run = await runner(
         Planner(TWO),
@@ -517,7 +517,7 @@ async def test_an_answer_that_no_final_step_gave_is_checked_too() -> None:
     run = await runner(Planner(TWO), *workers, guardrails=[redact]).run("who?")
     assert (run.status, run.answer) == ("partial", "ask [e-mail 1]")
     assert [(c.stage, c.step) for c in run.guardrail_checks] == [("answer", None)]
-    block = Guardrail("privacy", Redaction(found="block"), stages=("answer",))
+    block = Guardrail("privacy", Redaction(action="block"), stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[block]).run("who?")
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "privacy")
 

@@ -129,9 +129,9 @@ PIECES: dict[Kind, tuple[str, ...]] = {
 """What texts of each kind are put together from."""
 
 
-def hook(*, found: str = "redact", restore: bool = False) -> PerRun:
-    assert found in ("redact", "block")
-    return Redaction(KINDS, found="block" if found == "block" else "redact", restore=restore)
+def hook(*, action: str = "redact", restore: bool = False) -> PerRun:
+    assert action in ("redact", "block")
+    return Redaction(KINDS, action="block" if action == "block" else "redact", restore=restore)
 
 
 def verdict(text: str, where: GuardrailStage = "question") -> Verdict:
@@ -190,7 +190,7 @@ def test_a_placeholder_found_in_a_text_is_not_assigned() -> None:
 
 
 def test_findings_can_block_instead() -> None:
-    run = hook(found="block").for_run()
+    run = hook(action="block").for_run()
     decided = run(GuardrailInput(stage="question", text="a@x.org", run_id="run_1", question=""))
     assert decided == Block("it contains 1 × e-mail")
 

@@ -24,16 +24,22 @@ from podium.engine.guardrails.base import (
     as_guardrail,
 )
 from podium.engine.guardrails.chain import GuardrailChain
-from podium.engine.guardrails.grounding import Grounding, Ungrounded
-from podium.engine.guardrails.redaction import DEFAULT_KINDS, KINDS, Found, Kind, Redaction
+from podium.engine.guardrails.grounding import Grounding, GroundingAction
+from podium.engine.guardrails.redaction import (
+    DEFAULT_KINDS,
+    KINDS,
+    Kind,
+    Redaction,
+    RedactionAction,
+)
 
 __all__ = [
     "DEFAULT_KINDS",
     "KINDS",
     "STAGES",
     "Block",
-    "Found",
     "Grounding",
+    "GroundingAction",
     "Guardrail",
     "GuardrailChain",
     "GuardrailInput",
@@ -44,9 +50,9 @@ __all__ = [
     "Pass",
     "Redact",
     "Redaction",
+    "RedactionAction",
     "Replan",
     "Source",
-    "Ungrounded",
     "Verdict",
     "Verify",
     "as_guardrail",

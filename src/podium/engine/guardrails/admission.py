@@ -96,11 +96,13 @@ async def admit_question(
     checks: list[GuardrailCheck] = []
     run = replace(run, guardrails=chain.names)
     try:
-        question, history = await chain.question(run.id, run.question, run.history, checks.append)
+        question, history = await chain.check_question(
+            run.id, run.question, run.history, checks.append
+        )
         item = GuardrailInput(stage="question", text="", run_id=run.id, question=question)
-        trailing = await chain.messages(item, run.trailing_messages, checks.append)
+        trailing = await chain.check_messages(item, run.trailing_messages, checks.append)
         if workflow is not None:
-            workflow = await chain.workflow(item, workflow, checks.append)
+            workflow = await chain.check_workflow(item, workflow, checks.append)
     except GuardrailBlocked as error:
         withheld = f"[withheld: blocked by {error.guardrail}]"
         kept = replace(
@@ -126,7 +128,7 @@ async def admit_results(
     run: Run, results: Sequence[ToolResult], chain: GuardrailChain
 ) -> tuple[Run, Sequence[ToolResult], GuardrailBlocked | None]:
     """Check the client's tool results as the question was; the checks are kept on the run."""
-    chain.recall(list(_texts(run)))
+    chain.observe(list(_texts(run)))
     run = _map_waiting_calls(run, chain.redact)
     checks = list(run.guardrail_checks)
     admitted: list[ToolResult] = []

@@ -22,7 +22,7 @@ OnError = Literal["block", "pass"]
 
 STAGES: Final[tuple[GuardrailStage, ...]] = get_args(GuardrailStage)
 
-SECONDS: Final = 60.0
+DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 """Timeout for one text, calls to a verifier included."""
 
 
@@ -133,10 +133,10 @@ class Restoring(Protocol):
 
 
 @runtime_checkable
-class Recalling(Protocol):
+class ReplaysHistory(Protocol):
     """A hook that must see the earlier texts of a resumed run."""
 
-    def recall(self, text: str) -> None:
+    def observe(self, text: str) -> None:
         """Take an earlier text."""
 
 
@@ -149,7 +149,7 @@ class Guardrail:
         hook: Receives a `GuardrailInput` and returns a verdict.
         stages: What it checks.
         on_error: `"block"` or `"pass"` when the hook fails.
-        seconds: Its timeout.
+        timeout_seconds: The longest that one check may take.
 
     Raises:
         ConfigError: A stage or `on_error` is unknown.
@@ -160,7 +160,7 @@ class Guardrail:
     hook: Hook | PerRun
     stages: tuple[GuardrailStage, ...] = STAGES
     on_error: OnError = "block"
-    seconds: float = SECONDS
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 
     def __post_init__(self) -> None:
         unknown = [stage for stage in self.stages if stage not in STAGES]

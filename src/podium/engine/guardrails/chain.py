@@ -36,9 +36,9 @@ from podium.engine.guardrails.base import (
     Note,
     Pass,
     PerRun,
-    Recalling,
     Redact,
     Replan,
+    ReplaysHistory,
     Restoring,
     Verify,
 )
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MAX_WAITING_RUNS: Final = 10_000
 
 
-class HookMemory(OrderedDict[str, dict[str, Hook]]):
+class GuardrailStates(OrderedDict[str, dict[str, Hook]]):
     """The guardrails' state of runs that wait, by the runs' ids."""
 
     def keep(self, run_id: str, hooks: dict[str, Hook]) -> None:
@@ -125,22 +125,22 @@ class GuardrailChain:
                 text = hook.redact(text)
         return text
 
-    def recall(self, texts: Sequence[str]) -> None:
+    def observe(self, texts: Sequence[str]) -> None:
         for _, hook in self._hooks:
-            if isinstance(hook, Recalling):
+            if isinstance(hook, ReplaysHistory):
                 for text in texts:
-                    hook.recall(text)
+                    hook.observe(text)
 
-    async def question(
+    async def check_question(
         self, run_id: str, question: str, history: tuple[Message, ...], on_check: OnCheck
     ) -> tuple[str, tuple[Message, ...]]:
         """Check the question and the conversation; raise `GuardrailBlocked`."""
         item = GuardrailInput(stage="question", text=question, run_id=run_id, question=question)
         question = await self.check(item, on_check)
         item = replace(item, question=question)
-        return question, await self.messages(item, history, on_check)
+        return question, await self.check_messages(item, history, on_check)
 
-    async def messages(
+    async def check_messages(
         self, item: GuardrailInput, messages: Sequence[Message], on_check: OnCheck
     ) -> tuple[Message, ...]:
         """Check every text of the messages; messages left empty are dropped."""
@@ -151,7 +151,7 @@ class GuardrailChain:
             if after.parts or not before.parts
         )
 
-    async def workflow(
+    async def check_workflow(
         self, item: GuardrailInput, workflow: Workflow, on_check: OnCheck
     ) -> Workflow:
         steps: list[Step] = []
@@ -220,13 +220,15 @@ class GuardrailChain:
         self, guardrail: Guardrail, hook: Hook, item: GuardrailInput, attempts: list[Attempt]
     ) -> FinalVerdict:
         left = self._new_calls().seconds_left
-        seconds = guardrail.seconds if left is None else min(guardrail.seconds, left)
+        seconds = (
+            guardrail.timeout_seconds if left is None else min(guardrail.timeout_seconds, left)
+        )
         try:
             async with asyncio.timeout(seconds):
                 return await self._ask_hook(hook, item, attempts)
         except TimeoutError:
             fault = f"it took more than {seconds:g} s"
-            if seconds < guardrail.seconds:
+            if seconds < guardrail.timeout_seconds:
                 fault = "the run's budget is spent: no seconds are left"
         except PodiumError as error:
             fault = str(error)

@@ -15,7 +15,7 @@ from podium.core.errors import BadReply
 from podium.core.tags import unused_suffix
 from podium.engine.guardrails.base import Block, GuardrailInput, Note, Pass, Replan, Verdict, Verify
 
-Ungrounded = Literal["block", "replan", "note"]
+GroundingAction = Literal["block", "replan", "note"]
 TAGS: Final = ("question", "reply", "answer")
 
 MAX_REASON_CHARS: Final = 400
@@ -28,13 +28,13 @@ class Grounding:
 
     Args:
         verifier: The worker's name.
-        ungrounded: `"block"` such an answer, `"replan"`, or `"note"` it.
+        action: `"block"` an answer that is not grounded, `"replan"`, or `"note"` it.
 
     """
 
-    def __init__(self, verifier: str, *, ungrounded: Ungrounded = "block") -> None:
+    def __init__(self, verifier: str, *, action: GroundingAction = "block") -> None:
         self.verifier = verifier
-        self.ungrounded = ungrounded
+        self.action = action
 
     def __call__(self, item: GuardrailInput) -> Verdict:
         if not item.sources:
@@ -49,7 +49,7 @@ class Grounding:
             return Pass("grounded")
         detail = " ".join(found[2].split())[:MAX_REASON_CHARS] or "the verifier gave no reason"
         reason = f"not grounded, says {self.verifier}: {detail}"
-        match self.ungrounded:
+        match self.action:
             case "block":
                 return Block(reason)
             case "replan":

@@ -187,7 +187,7 @@ DETECTORS: Final[tuple[Detector, ...]] = (
 """In order of application: the most certain first."""
 
 
-Found = Literal["redact", "block"]
+RedactionAction = Literal["redact", "block"]
 PLACEHOLDER: Final = re.compile(rf"\[({'|'.join(KINDS)}) (\d{{1,6}})\]")
 MAX_PLACEHOLDER_CHARS: Final = max(map(len, KINDS)) + len("[ 999999]")
 
@@ -200,7 +200,7 @@ class Redaction:
 
     Args:
         kinds: What to find; by default all but IP addresses.
-        found: `"redact"` values, or `"block"` texts that hold one.
+        action: `"redact"` values, or `"block"` texts that hold one.
         restore: Put the values back into the answer.
 
     """
@@ -209,11 +209,11 @@ class Redaction:
         self,
         kinds: Sequence[Kind] = DEFAULT_KINDS,
         *,
-        found: Found = "redact",
+        action: RedactionAction = "redact",
         restore: bool = False,
     ) -> None:
         self.kinds = tuple(kinds)
-        self.found = found
+        self.action = action
         self.restores = restore
 
     def for_run(self) -> Hook:
@@ -222,7 +222,7 @@ class Redaction:
 
 class _RedactingHook:
     def __init__(self, redaction: Redaction) -> None:
-        self._found = redaction.found
+        self._action = redaction.action
         self._detectors = [detector for detector in DETECTORS if detector.kind in redaction.kinds]
         self._placeholders: dict[str, str] = {}
         self._values: dict[str, str] = {}
@@ -236,7 +236,7 @@ class _RedactingHook:
 
     async def _check_long(self, text: str, restorable: bool) -> Verdict:
         """Check a long text and yield after each detector; a thread would hold the GIL as well."""
-        self.recall(text)
+        self.observe(text)
         counts: Counter[Kind] = Counter()
         for detector in self._detectors:
             text = self._apply(detector, text, restorable, counts)
@@ -247,10 +247,10 @@ class _RedactingHook:
         if not counts:
             return Pass()
         what = ", ".join(f"{count} × {kind}" for kind, count in counts.items())
-        return Block(f"it contains {what}") if self._found == "block" else Redact(text, what)
+        return Block(f"it contains {what}") if self._action == "block" else Redact(text, what)
 
     def redact_text(self, text: str, *, restorable: bool) -> tuple[str, Counter[Kind]]:
-        self.recall(text)
+        self.observe(text)
         counts: Counter[Kind] = Counter()
         for detector in self._detectors:
             text = self._apply(detector, text, restorable, counts)
@@ -270,7 +270,7 @@ class _RedactingHook:
         after = match[0][end:] if end else ""
         return match[0][:start] + self._placeholder(detector.kind, value, restorable) + after
 
-    def recall(self, text: str) -> None:
+    def observe(self, text: str) -> None:
         """Never assign placeholders that a text already holds."""
         if "[" not in text:
             return

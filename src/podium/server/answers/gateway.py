@@ -192,7 +192,7 @@ class _GuardedCall:
         """Return the reply that passes; nothing is streamed where replies are checked."""
         guard = self._guard
         try:
-            messages = await guard.messages(self._input, prompt.messages, self.checks.append)
+            messages = await guard.check_messages(self._input, prompt.messages, self.checks.append)
             prompt = replace(prompt, messages=messages)
             if prompt.prefill:
                 item = replace(self._input, text=prompt.prefill)
