@@ -394,10 +394,11 @@ CONTEXT_DEFAULTS: Final = ExampleSettings(shapes=DEFAULT_SHAPES)
 
 
 class TrainingContext(NamedTuple):
-    """An étude or an everyday question, and the context in which a plan for it is written."""
+    """An étude or an everyday question, its pool, and the round before, if there is one."""
 
     asked: Etude | str
-    context: PlanningContext
+    pool: Pool
+    rounds: tuple[Round, ...] = ()
 
 
 def make_training_contexts(
@@ -409,14 +410,15 @@ def make_training_contexts(
         point = rng.random()
         if point < settings.later_share:
             etude, context, _ = draw_second_round(rng, "train", settings)
-            yield TrainingContext(etude, context)
+            yield TrainingContext(etude, context.pool, context.rounds)
             continue
         asked: Etude | str
         if point < settings.later_share + settings.everyday_share:
-            asked = question = rng.choice(everyday_questions("train"))
+            asked = rng.choice(everyday_questions("train"))
             needed: tuple[str, ...] = (GENERALIST,)
         else:
             asked = settings.draw_etude(rng)
-            question, needed = asked.question, asked.families
-        pool = settings.draw_pool(rng, needed if settings.keep_needed else ())
-        yield TrainingContext(asked, PlanningContext(question=question, pool=pool))
+            needed = asked.families
+        yield TrainingContext(
+            asked, settings.draw_pool(rng, needed if settings.keep_needed else ())
+        )

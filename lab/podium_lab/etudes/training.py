@@ -20,11 +20,12 @@ from typing import Final, Literal, NamedTuple
 
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
-from podium.core.conductor import PlanningContext
 from podium.core.errors import UsageError
+from podium.core.pool import Pool
+from podium.core.run import Round
 from podium.engine.requests import PriorResult, compose_prompt
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise
+from podium.train.exercises import DrawnTask
 from podium.train.recipe import Recipe
 from podium_lab.etudes.composition import (
     DEFAULT_SHAPES,
@@ -452,23 +453,25 @@ def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, l
     }
 
 
-def etude_stages(recipe: Recipe) -> list[tuple[int, Iterator[Exercise]]]:
-    """Return the stages of the curriculum: how many batches each lasts, and its exercises without
-    end. The steps that go over the same questions again have none of their own."""
+def etude_stages(recipe: Recipe) -> list[tuple[int, Iterator[DrawnTask]]]:
+    """Return the stages of the curriculum: how many batches each lasts, and its tasks without end.
+
+    The steps that go over the same questions again have none of their own.
+    """
     written = [(stage.steps, _shapes(stage.shapes)) for stage in recipe.data.etudes.stage]
-    stages, left = list[tuple[int, Iterator[Exercise]]](), recipe.batches
+    stages, left = list[tuple[int, Iterator[DrawnTask]]](), recipe.batches
     for number, (steps, shapes) in enumerate(written or [(None, DEFAULT_SHAPES)]):
         seed = recipe.run.seed * 100 + number
         contexts = make_training_contexts(seed, _settings(recipe, shapes, recipe.pool.roles))
         batches = left if steps is None else min(steps // recipe.steps_per_batch, left)
-        stages.append((batches, starmap(_exercise, contexts)))
+        stages.append((batches, starmap(_draw_task, contexts)))
         left -= batches
     return stages
 
 
-def _exercise(asked: Etude | str, context: PlanningContext) -> Exercise:
+def _draw_task(asked: Etude | str, pool: Pool, rounds: tuple[Round, ...] = ()) -> DrawnTask:
     task = etude_task(asked) if isinstance(asked, Etude) else everyday_task(asked)
-    return Exercise(task, context)
+    return DrawnTask(task, pool, rounds)
 
 
 def held_out_etudes(recipe: Recipe) -> list[Etude]:
@@ -476,30 +479,16 @@ def held_out_etudes(recipe: Recipe) -> list[Etude]:
     return held_out(recipe.run.eval_tasks, seed=recipe.run.seed)
 
 
-def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:
-    """Return the études that progress is measured by and, for plans, everyday questions; no more
+def held_out_tasks(recipe: Recipe) -> Iterator[DrawnTask]:
+    """Yield the études that progress is measured by and, for plans, everyday questions; no more
     of these than there are études."""
+    models, drop = dict.fromkeys(recipe.pool.roles, ""), recipe.pool.worker_dropout
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
-    drop = recipe.pool.worker_dropout
-    etudes = [
-        _held_out_exercise(recipe, etude, etude.question, rng, etude.families, drop)
-        for etude in held_out_etudes(recipe)
-    ]
+    for etude in held_out_etudes(recipe):
+        pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=drop)
+        yield _draw_task(etude, pool)
     if recipe.grpo is None:
-        return etudes  # everyday questions are graded by plans
+        return  # everyday questions are graded by plans
     rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
-    questions = everyday_questions("test")[: recipe.run.eval_tasks]
-    return etudes + [_held_out_exercise(recipe, question, question, rng) for question in questions]
-
-
-def _held_out_exercise(
-    recipe: Recipe,
-    asked: Etude | str,
-    question: str,
-    rng: Random,
-    keep: tuple[str, ...] = (),
-    drop: float = 0.0,
-) -> Exercise:
-    models = dict.fromkeys(recipe.pool.roles, "")
-    pool = pool_profiles(rng, models, split="test", keep=keep, drop=drop)
-    return _exercise(asked, PlanningContext(question=question, pool=pool))
+    for question in everyday_questions("test")[: recipe.run.eval_tasks]:
+        yield _draw_task(question, pool_profiles(rng, models, split="test"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -19,6 +19,7 @@ from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool
+from podium.core.run import Round
 from podium.core.task import Task
 from podium.tasks import TaskRecord, load_source, paper_mix, read_records
 from podium.tasks.suites import PAPER_SHARES, SplitShares, seeded_rank
@@ -81,6 +82,14 @@ class Exercise(NamedTuple):
     number: int = 0
 
 
+class DrawnTask(NamedTuple):
+    """A task, the pool for it, and the rounds that were before."""
+
+    task: Task
+    pool: Pool
+    rounds: tuple[Round, ...] = ()
+
+
 ExerciseFilter = Callable[[Exercise], bool]
 """Returns whether an exercise is short enough to be trained on."""
 
@@ -102,12 +111,12 @@ def load_exercises(recipe: Recipe, pool: Pool, fits: ExerciseFilter | None = Non
     assert training is not None, "only learning from reward has exercises"
     if recipe.data.kind == "etudes":
         with lab_extra():
-            from podium_lab.etudes.training import etude_stages, held_out_etude_exercises
-        limit = partial(limit_context, recipe)
+            from podium_lab.etudes.training import etude_stages, held_out_tasks
+        make = partial(make_exercise, recipe)
         stages: list[tuple[int, Iterator[Exercise]]] = [
-            (batches, map(limit, endless)) for batches, endless in etude_stages(recipe)
+            (batches, starmap(make, drawn)) for batches, drawn in etude_stages(recipe)
         ]
-        held_out = map(limit, held_out_etude_exercises(recipe))
+        held_out: Iterable[Exercise] = starmap(make, held_out_tasks(recipe))
     else:
         problems = load_task_split(recipe)
         tasks = [record.to_task() for record in problems.train]
@@ -174,14 +183,17 @@ def draw_exercise(recipe: Recipe, pool: Pool, rng: Random, task: Task) -> Exerci
         )
         for worker in workers
     )
-    context = PlanningContext(question=task.question, pool=replace(pool, workers=chosen))
-    return limit_context(recipe, Exercise(task, context))
+    return make_exercise(recipe, task, replace(pool, workers=chosen))
 
 
-def limit_context(recipe: Recipe, exercise: Exercise) -> Exercise:
-    """Apply the recipe's limit on steps and its masking of names."""
-    context, prompt = exercise.context, recipe.prompt
-    pool = context.pool
+def make_exercise(
+    recipe: Recipe, task: Task, pool: Pool, rounds: tuple[Round, ...] = ()
+) -> Exercise:
+    """Return the exercise with the recipe's limit on steps and its masking of names."""
+    prompt = recipe.prompt
     if pool.mask_names is not prompt.mask_names:
         pool = replace(pool, mask_names=prompt.mask_names)
-    return exercise._replace(context=replace(context, max_steps=prompt.max_steps, pool=pool))
+    context = PlanningContext(
+        question=task.question, pool=pool, rounds=rounds, max_steps=prompt.max_steps
+    )
+    return Exercise(task, context)

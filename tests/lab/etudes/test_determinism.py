@@ -32,6 +32,10 @@ def etude_text(etude: Etude) -> str:
     return repr((etude.id, etude.shape.value, etude.question, etude.signature, steps))
 
 
+def question_of(asked: Etude | str) -> str:
+    return asked if isinstance(asked, str) else asked.question
+
+
 def context_text(context: PlanningContext) -> str:
     workers = [(worker.name, worker.description) for worker in context.pool.workers]
     steps = [
@@ -84,7 +88,10 @@ SEQUENCES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
     ),
     "contexts": (
         "9173d57265259dd9",
-        lambda: [context_text(found.context) for found in islice(make_training_contexts(4), 100)],
+        lambda: [
+            context_text(PlanningContext(question=question_of(asked), pool=pool, rounds=rounds))
+            for asked, pool, rounds in islice(make_training_contexts(4), 100)
+        ],
     ),
     "descriptions": (
         "81d00a72de6b316f",

@@ -25,42 +25,40 @@ def sample() -> list[TrainingContext]:
 
 def test_shares_are_as_they_were_asked_for(sample: list[TrainingContext]) -> None:
     questions = sum(isinstance(practice.asked, str) for practice in sample)
-    later = sum(bool(practice.context.rounds) for practice in sample)
+    later = sum(bool(practice.rounds) for practice in sample)
     assert questions / len(sample) == pytest.approx(0.2, abs=0.05)
     assert later / len(sample) == pytest.approx(0.2, abs=0.05)
 
 
-def test_the_question_is_what_is_asked(sample: list[TrainingContext]) -> None:
-    for asked, context in sample:
+def test_questions_are_those_for_training(sample: list[TrainingContext]) -> None:
+    for asked, _, _ in sample:
         if isinstance(asked, Etude):
-            assert context.question == asked.question
             assert asked.split == "train"
         else:
-            assert context.question == asked
             assert asked in everyday_questions("train")
 
 
 def test_needed_workers_are_in_the_pool(sample: list[TrainingContext]) -> None:
-    for asked, context in sample:
+    for asked, pool, _ in sample:
         needed = set(asked.families) if isinstance(asked, Etude) else {GENERALIST}
-        assert needed <= set(context.pool.names)
-    assert len({len(practice.context.pool) for practice in sample}) > 3
+        assert needed <= set(pool.names)
+    assert len({len(practice.pool) for practice in sample}) > 3
 
 
 def test_pools_are_described_in_words_for_training_and_shuffled(
     sample: list[TrainingContext],
 ) -> None:
-    for _, context in sample:
-        for worker in context.pool:
+    for _, pool, _ in sample:
+        for worker in pool:
             assert worker.description in descriptions(worker.name, "train")
-    assert {practice.context.pool.names[0] for practice in sample} == set(ROLES)
+    assert {practice.pool.names[0] for practice in sample} == set(ROLES)
 
 
 def test_keep_needed_off_may_drop_needed_workers() -> None:
     hard = contexts(4, drop=0.5, keep_needed=False, everyday_share=0.0)
     missing = [
-        not set(asked.families) <= set(context.pool.names)
-        for asked, context in islice(hard, 100)
+        not set(asked.families) <= set(pool.names)
+        for asked, pool, _ in islice(hard, 100)
         if isinstance(asked, Etude)
     ]
     assert 20 < sum(missing) < 100
@@ -69,7 +67,7 @@ def test_keep_needed_off_may_drop_needed_workers() -> None:
 def test_shapes_are_as_frequent_as_their_weights_say() -> None:
     shapes = {EtudeShape.JOIN_2: 3.0, EtudeShape.CHAIN_2: 1.0}
     practices = islice(contexts(5, shapes=shapes, everyday_share=0.0, later_share=0.3), 400)
-    seen = Counter(asked.shape for asked, _ in practices if isinstance(asked, Etude))
+    seen = Counter(asked.shape for asked, _, _ in practices if isinstance(asked, Etude))
     assert set(seen) == set(shapes)
     assert seen[EtudeShape.JOIN_2] / 400 == pytest.approx(0.75, abs=0.07)
 
