@@ -50,10 +50,10 @@ def test_the_call_after_the_last_one_is_refused() -> None:
 def test_the_use_of_a_tool_counts_as_a_call_and_costs_nothing_else() -> None:
     ledger = Ledger(Budget(calls=2))
     taken(ledger)
-    ledger.count()
+    ledger.count_tool_call()
     assert (ledger.spent.calls, ledger.spent.tokens, ledger.spent.usd) == (2, 0, 0.0)
     with pytest.raises(BudgetExhausted, match="the cap on calls is 2"):
-        ledger.count()
+        ledger.count_tool_call()
 
 
 def test_output_is_cut_down_to_the_money_that_is_left() -> None:

@@ -22,7 +22,7 @@ def test_a_continued_reply_is_sent_from_where_it_broke_off() -> None:
     words = ResumableText()
     hear(words, "one two")
     words.break_off()
-    assert (words.kept, hear(words, " three", " four")) == ("one two", " three four")
+    assert (words.prior_text, hear(words, " three", " four")) == ("one two", " three four")
     assert words.whole(" three four") == "one two three four"
 
 

@@ -47,14 +47,14 @@ class Breaking(FakeWorker):
 async def stream_all(engine: EngineHarness, *fakes: FakeWorker) -> tuple[Execution, str, list[int]]:
     execution = await engine.execute(PLAN, *fakes)
     text = "".join(event.text for event in engine.events if isinstance(event, StepDelta))
-    return execution, text, [e.kept for e in engine.events if isinstance(e, StepRetried)]
+    return execution, text, [e.sent_chars for e in engine.events if isinstance(e, StepRetried)]
 
 
 async def test_a_stream_that_breaks_off_is_resumed_by_the_same_worker() -> None:
     fake = Breaking("a", "The answer !", "is 42.")
-    execution, text, kept = await stream_all(EngineHarness(), fake)
+    execution, text, sent_chars = await stream_all(EngineHarness(), fake)
     assert execution.records[0].reply == text == "The answer is 42."
-    assert kept == [len("The answer ")]
+    assert sent_chars == [len("The answer ")]
     first, begun, asked = fake.requests[1].messages
     assert first == fake.requests[0].messages[0]
     assert (begun.role, begun.text) == ("assistant", "The answer ")
@@ -71,9 +71,9 @@ async def test_a_worker_that_begins_again_repeats_nothing() -> None:
 async def test_a_fallback_continues_with_what_the_reader_has() -> None:
     first = Breaking("a", "One, !", fallback="b", error=RequestRefused("no more"))
     second = Breaking("b", "two, !", "three.")
-    execution, text, kept = await stream_all(EngineHarness(), first, second)
+    execution, text, sent_chars = await stream_all(EngineHarness(), first, second)
     assert execution.records[0].reply == text == "One, two, three."
-    assert kept == [5, 10]
+    assert sent_chars == [5, 10]
     assert execution.records[0].answered_by == "b"
 
 
@@ -106,9 +106,9 @@ async def test_words_before_the_use_of_tools_stand_when_the_call_after_it_is_mad
         Reply("Found."),
     ]
     fake = FakeWorker("a", lambda _: replies.pop(0), can=("tools",))
-    execution, text, kept = await stream_all(EngineHarness(toolbox=Drawer()), fake)
+    execution, text, sent_chars = await stream_all(EngineHarness(toolbox=Drawer()), fake)
     assert text == execution.records[0].reply == "Looking.\n\nFound."
-    assert kept == [len("Looking.")]
+    assert sent_chars == [len("Looking.")]
 
 
 class Calling(FakeWorker):

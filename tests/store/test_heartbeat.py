@@ -45,8 +45,8 @@ def journal_of(run_id: str, store: RunStore) -> Journal:
 async def test_the_pulse_beats_for_all_runs_that_go_on_and_for_no_others() -> None:
     store = Hearing()
     pulse = Heartbeat(store, seconds=0.001)
-    with pulse.of(journal_of("run_1", store)), pulse.of(Journal(store)):
-        with pulse.of(journal_of("run_2", store)):
+    with pulse.keep_alive(journal_of("run_1", store)), pulse.keep_alive(Journal(store)):
+        with pulse.keep_alive(journal_of("run_2", store)):
             assert await store.beats.get() == ["run_1", "run_2"]
         while await store.beats.get() != ["run_1"]:
             pass
@@ -56,7 +56,7 @@ async def test_the_pulse_beats_for_all_runs_that_go_on_and_for_no_others() -> No
 async def test_no_heartbeat_while_no_run_is_in_progress() -> None:
     store = Hearing()
     pulse = Heartbeat(store, seconds=0.001)
-    with pulse.of(journal_of("run_1", store)):
+    with pulse.keep_alive(journal_of("run_1", store)):
         await store.beats.get()
     await pulse.close()
     while not store.beats.empty():
@@ -70,7 +70,7 @@ async def test_a_failed_heartbeat_is_logged_and_the_next_ones_follow(
 ) -> None:
     store = Hearing(fails=1)
     pulse = Heartbeat(store, seconds=0.001)
-    with caplog.at_level(logging.WARNING), pulse.of(journal_of("run_1", store)):
+    with caplog.at_level(logging.WARNING), pulse.keep_alive(journal_of("run_1", store)):
         while store.beats.qsize() < 2:
             await asyncio.sleep(0.001)
     await pulse.close()
@@ -81,7 +81,7 @@ async def test_a_heartbeat_that_finds_a_run_taken_over_notifies_only_its_journal
     store = Hearing()
     pulse = Heartbeat(store, seconds=0.001)
     kept, lost = journal_of("run_kept", store), journal_of("run_lost", store)
-    with pulse.of(kept), pulse.of(lost):
+    with pulse.keep_alive(kept), pulse.keep_alive(lost):
         async with asyncio.timeout(5):
             while lost.taken_over is None:
                 await asyncio.sleep(0.001)

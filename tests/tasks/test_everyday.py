@@ -61,7 +61,7 @@ async def test_answers_of_other_questions_are_wrong() -> None:
 
 async def test_patterns_are_all_found_none_forbidden_within_the_words() -> None:
     grader = make_grader(
-        "patterns", "", {"patterns": ["rain", "cancel"], "forbidden": ["snow"], "words": 4}
+        "patterns", "", {"patterns": ["rain", "cancel"], "forbidden": ["snow"], "max_words": 4}
     )
     assert await grader("Rain: match cancelled.")
     assert not await grader("Rain.")

@@ -145,12 +145,12 @@ def test_of_openings_too_as_many_are_nested_as_the_recipe_says(
 def test_random_ids_are_given_and_not_learned(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, OPENINGS)
     written = load_examples(recipe, "train", 60)["conductor"]
-    given = [one for one in written if one.unlearned]
+    given = [one for one in written if one.masked_spans]
     assert 0 < len(given) < len(written)
     for one in given:
-        unlearned = [one.reply[begin:end] for begin, end in one.unlearned]
-        assert unlearned == [str(step["worker"]) for step in json.loads(one.reply)["steps"]]
-    assert not any(one.unlearned for one in load_examples(recipe, "test", 20)["conductor"])
+        masked_spans = [one.reply[begin:end] for begin, end in one.masked_spans]
+        assert masked_spans == [str(step["worker"]) for step in json.loads(one.reply)["steps"]]
+    assert not any(one.masked_spans for one in load_examples(recipe, "test", 20)["conductor"])
 
 
 def test_an_answer_is_accepted_where_it_is_right_and_else_another_plan_begun(

@@ -36,10 +36,13 @@ class Memory:
     was_training: list[bool] = field(default_factory=list)
 
     def complete(
-        self, prompts: Sequence[list[int]], sampling: Sequence[Sampling], choices: Sequence[int]
+        self,
+        prompts: Sequence[list[int]],
+        sampling: Sequence[Sampling],
+        adapter_indices: Sequence[int],
     ) -> list[Completion]:
         words = [self.loaded.tokenizer.decode(prompt) for prompt in prompts]
-        self.asked.append(list(zip(words, choices, strict=True)))
+        self.asked.append(list(zip(words, adapter_indices, strict=True)))
         self.was_training.append(self.loaded.model.training)
         said = [self.tokens(self.replies[one]) for one in self.asked[-1]]
         assert all(len(s) < one.max_tokens for s, one in zip(said, sampling, strict=True))

@@ -31,7 +31,7 @@ from podium.core.request import Delta, Price, Request, user
 from podium.core.worker import Worker
 from podium.workers import Endpoint, Http, connect, errors
 from podium.workers import http as border
-from podium.workers.http import HOP, HOP_HEADER, MAX_REPLY_BYTES, boundary
+from podium.workers.http import HOP, HOP_HEADER, MAX_REPLY_BYTES, translate_errors
 
 if TYPE_CHECKING:
     from workers.conftest import Hire, Vendor
@@ -256,7 +256,7 @@ def test_http_exceptions_become_worker_errors(
 ) -> None:
     import aiohttp
 
-    with pytest.raises(WorkerError) as caught, boundary("worker 'ada'"):
+    with pytest.raises(WorkerError) as caught, translate_errors("worker 'ada'"):
         raise getattr(aiohttp, raised)()
     assert type(caught.value) is kind
     assert caught.value.billed is billed
@@ -265,7 +265,7 @@ def test_http_exceptions_become_worker_errors(
 
 def test_cancellation_and_worker_errors_pass_the_border_untouched() -> None:
     for error in (asyncio.CancelledError(), RequestRefused("no")):
-        with pytest.raises(type(error)) as caught, boundary("worker 'ada'"):
+        with pytest.raises(type(error)) as caught, translate_errors("worker 'ada'"):
             raise error
         assert caught.value is error
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from podium.workers.translation import close_schema, is_strict
+from podium.workers.translation import is_strict, to_strict_schema
 
 POINT: dict[str, Any] = {
     "type": "object",
@@ -41,7 +41,7 @@ def test_a_property_may_be_named_like_a_keyword() -> None:
         "additionalProperties": False,
     }
     assert is_strict(schema)
-    assert close_schema(schema) == schema
+    assert to_strict_schema(schema) == schema
 
 
 def test_closing_a_schema_allows_no_other_members_at_any_depth() -> None:
@@ -54,7 +54,7 @@ def test_closing_a_schema_allows_no_other_members_at_any_depth() -> None:
         "additionalProperties": True,
     }
     shut = inner | {"additionalProperties": False}
-    assert close_schema(schema) == {
+    assert to_strict_schema(schema) == {
         "type": "object",
         "properties": {"a": shut, "b": {"type": "array", "items": shut, "minItems": 1}},
         "anyOf": [shut],
@@ -65,14 +65,14 @@ def test_closing_a_schema_allows_no_other_members_at_any_depth() -> None:
 
 def test_unenforceable_keywords_are_named_in_the_description() -> None:
     schema = {"type": "integer", "minimum": 1, "maximum": 9, "description": "a digit"}
-    assert close_schema(schema) == {
+    assert to_strict_schema(schema) == {
         "type": "integer",
         "description": "a digit\n(minimum: 1, maximum: 9)",
     }
-    assert close_schema({"type": "array", "minItems": 3})["description"] == "(minItems: 3)"
+    assert to_strict_schema({"type": "array", "minItems": 3})["description"] == "(minItems: 3)"
 
 
 def test_the_schema_that_was_given_stays_as_it_was() -> None:
     before = copy.deepcopy(POINT)
-    close_schema(POINT)
+    to_strict_schema(POINT)
     assert before == POINT

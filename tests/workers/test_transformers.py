@@ -82,10 +82,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any, ...]]]:
     batches: list[list[tuple[Any, ...]]] = []
     complete = Decoder.complete
 
-    def seen(decoder: Decoder, prompts: Any, sampling: Any, choices: Any) -> list[Completion]:
-        rows = choices or [0] * len(prompts)
+    def seen(
+        decoder: Decoder, prompts: Any, sampling: Any, adapter_indices: Any
+    ) -> list[Completion]:
+        rows = adapter_indices or [0] * len(prompts)
         batches.append(list(zip(prompts, sampling, rows, strict=True)))
-        return complete(decoder, prompts, sampling, choices=choices)
+        return complete(decoder, prompts, sampling, adapter_indices=adapter_indices)
 
     monkeypatch.setattr(Decoder, "complete", seen)
     return batches

@@ -532,7 +532,7 @@ def _records(tasks: Path | None, judge: Worker | None) -> list[TaskRecord]:
     from podium.tasks.records import read_task_file
 
     assert tasks is not None, "checked before"
-    return list(read_task_file(tasks, judge).whole().records)
+    return list(read_task_file(tasks, judge).require_complete().records)
 
 
 def _worker(settings: Settings, name: str) -> WorkerSettings:

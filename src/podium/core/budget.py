@@ -278,8 +278,8 @@ class Ledger:
                 self.release(reservation)
         return confirmed
 
-    def count(self) -> None:
-        """Count a tool call: it counts as a call and costs nothing."""
+    def count_tool_call(self) -> None:
+        """Count a call of a tool: it counts as a call and costs nothing."""
         if self.budget.calls is not None and self._calls >= self.budget.calls:
             raise BudgetExhausted("calls", self.budget.calls)
         self._calls += 1

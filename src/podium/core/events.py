@@ -65,8 +65,8 @@ class StepStarted:
 class StepRetried:
     """A call failed and will be made again, perhaps by the fallback `worker`.
 
-    `kept` is how many characters of the reply were already sent as deltas. They stand: the next
-    call continues after them. Thinking sent so far is void.
+    `sent_chars` is how many characters of the reply were already sent as deltas. They stand: the
+    next call continues after them. Thinking sent so far is void.
     """
 
     run_id: str
@@ -75,7 +75,7 @@ class StepRetried:
     worker: str
     error: str
     wait_seconds: float
-    kept: int = 0
+    sent_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ TEXT_SEPARATOR: Final = "\n\n"
 class ResumableText:
     """The text sent so far; `kept` is the part that earlier, failed calls or the reader sent."""
 
-    def __init__(self, kept: str = "") -> None:
+    def __init__(self, prior_text: str = "") -> None:
         self._pieces: list[str] = []
         self._repeated = 0
-        self._may_repeat = bool(kept)
-        self.kept = kept
+        self._may_repeat = bool(prior_text)
+        self.prior_text = prior_text
 
     @property
     def sent(self) -> str:
@@ -40,22 +40,22 @@ class ResumableText:
     def receive(self, text: str) -> str:
         """Take the next piece and return what to send of it, without repeating `kept`."""
         if self._may_repeat:
-            if self.kept.startswith(text, self._repeated):
+            if self.prior_text.startswith(text, self._repeated):
                 self._repeated += len(text)
                 return ""
-            text = (self.kept[: self._repeated] + text).removeprefix(self.kept)
+            text = (self.prior_text[: self._repeated] + text).removeprefix(self.prior_text)
             self._may_repeat = False
         self._pieces.append(text)
         return text
 
     def break_off(self) -> None:
         """Prepare for another call that continues the text."""
-        self.kept = self.sent
-        self._may_repeat = bool(self.kept)
+        self.prior_text = self.sent
+        self._may_repeat = bool(self.prior_text)
         self._repeated = 0
 
     def whole(self, text: str) -> str:
-        return text if text.startswith(self.kept) else self.kept + text
+        return text if text.startswith(self.prior_text) else self.prior_text + text
 
 
 class ReplyStream:
@@ -74,7 +74,7 @@ class ReplyStream:
         self._execution = execution
         self._index = index
         self._text = ResumableText()
-        self.kept = ""
+        self.prior_text = ""
         """The start of the reply that a failed call already sent."""
         self.before_tools: tuple[str, ...] = ()
         """The texts that came with tool calls."""
@@ -125,7 +125,7 @@ class ReplyStream:
     def break_off(self) -> None:
         """Prepare for another call that continues the reply."""
         self._text.break_off()
-        self.kept = self._text.kept
+        self.prior_text = self._text.prior_text
 
     def complete(self, reply: Reply) -> Reply:
         """Return the last call's reply with what earlier ones sent, and send what is missing."""
@@ -141,7 +141,7 @@ class ReplyStream:
                 self._send(TEXT_SEPARATOR + text if self.before_tools else text)
             self.before_tools += (text,)
         self._text = ResumableText()
-        self.kept = ""
+        self.prior_text = ""
         self._calls = {}
 
     def conclude(self, reply: Reply) -> Reply:

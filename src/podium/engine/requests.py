@@ -142,11 +142,12 @@ def request_for(
     tools: tuple[Tool, ...],
     *,
     is_final: bool,
-    kept: str = "",
+    prior_text: str = "",
 ) -> Request:
     """Build the request for one step.
 
-    `turns` are the step's turns so far; `kept` is the start of a broken-off reply to continue.
+    `turns` are the step's turns so far; `prior_text` is the start of a broken-off reply to
+    continue.
     """
     images = tuple(image for image in run.images if can_see(profile, image))
     options = run.response_options
@@ -156,8 +157,10 @@ def request_for(
         start = last.text.rstrip()  # some providers refuse trailing space
     rest = (Message("user", (*images, Text(prompt))), *_adapt_for_worker(turns, profile, tools))
     prefill = ""
-    if kept:
-        rest = ask_to_continue(rest, kept if kept.startswith(start) else start + kept)
+    if prior_text:
+        rest = ask_to_continue(
+            rest, prior_text if prior_text.startswith(start) else start + prior_text
+        )
     elif "prefill" in profile.capabilities:
         prefill = start
     elif start:

@@ -242,7 +242,7 @@ class StepRunner:
                 reply = await self._calls.make(
                     worker, request, on_delta, self._report_retry, self._can_fall_back
                 )
-            if stream is not None and stream.kept:
+            if stream is not None and stream.prior_text:
                 reply = stream.complete(reply)
             if inspector is not None:
                 reply = await self._inspect(reply, name)
@@ -350,8 +350,8 @@ class StepRunner:
             self._first_repair = None
 
     def _request(self, profile: WorkerProfile) -> Request:
-        kept = self._stream.kept if self._stream is not None else ""
-        if self._execution.sends_prompt_only and not self._turns and not kept:
+        prior_text = self._stream.prior_text if self._stream is not None else ""
+        if self._execution.sends_prompt_only and not self._turns and not prior_text:
             return Request((user(self._prompt),))
         return request_for(
             profile,
@@ -360,7 +360,7 @@ class StepRunner:
             self._turns,
             self._tools(profile),
             is_final=self._is_final,
-            kept=kept,
+            prior_text=prior_text,
         )
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
@@ -448,15 +448,15 @@ class StepRunner:
             self._execution.save_progress(self.record("cancelled", error=UNFINISHED))
 
     def _report_retry(self, worker: str, error: WorkerError, wait: float) -> Request:
-        kept = 0
+        sent_chars = 0
         if self._stream is not None:
             if self._stream.has_sent_calls:
                 raise error
             self._stream.break_off()
-            kept = len(self._stream.sent) if self._stream.streams else 0
+            sent_chars = len(self._stream.sent) if self._stream.streams else 0
         run_id, round_, emit = self._run.id, self._execution.round, self._execution.emit
         if emit is not None:
-            emit(StepRetried(run_id, round_, self._index, worker, str(error), wait, kept))
+            emit(StepRetried(run_id, round_, self._index, worker, str(error), wait, sent_chars))
         return self._request(self._context.workers[worker].profile)
 
 

@@ -54,7 +54,7 @@ async def answer_calls(
     Raises `BudgetExhausted` before any is called if they would exceed it.
     """
     for _ in calls:
-        execution.context.ledger.count()
+        execution.context.ledger.count_tool_call()
     return list(await asyncio.gather(*(_answer(call, execution, index) for call in calls)))
 
 

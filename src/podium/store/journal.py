@@ -168,7 +168,7 @@ class Heartbeat:
         self._write_task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def of(self, journal: Journal) -> Iterator[None]:
+    def keep_alive(self, journal: Journal) -> Iterator[None]:
         """Renew the lease of the journal's run within the block."""
         self._journals.add(journal)
         if self._timer is None:
@@ -268,7 +268,7 @@ async def journal_events(
             await _release(store, claimed)
 
     try:
-        with heartbeat.of(journal):
+        with heartbeat.keep_alive(journal):
             try:
                 try:
                     yield RunSink(emit_both, persist if store.writes_first else None)

@@ -172,7 +172,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(_read_benchmarks()
 def load_records(name: str, split: str | None = None, data: Path | None = None) -> list[TaskRecord]:
     """A benchmark from the file or directory `data` or, without one, from the hub. A row that
     cannot be graded is an error."""
-    return list(read_benchmark(name, split, data).whole().records)
+    return list(read_benchmark(name, split, data).require_complete().records)
 
 
 def read_benchmark(name: str, split: str | None = None, data: Path | None = None) -> LoadedTasks:

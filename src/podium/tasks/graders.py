@@ -298,14 +298,14 @@ class MathGrader(AnswerGrader):
 class PatternsGrader:
     """A text in which every pattern occurs and none of the forbidden ones.
 
-    It has at most `words` words. Patterns are regular expressions that ignore case.
+    It has at most `max_words` words. Patterns are regular expressions that ignore case.
     """
 
     __pydantic_config__: ClassVar = STRICT
 
     patterns: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
-    words: int | None = None
+    max_words: int | None = None
     tagged: bool = False
 
     def __post_init__(self) -> None:
@@ -319,7 +319,7 @@ class PatternsGrader:
         text = extract_answer(answer, tagged=self.tagged)
         if not text or len(text) > MAX_JUDGED_CHARS:
             return False
-        if self.words is not None and len(text.split()) > self.words:
+        if self.max_words is not None and len(text.split()) > self.max_words:
             return False
         return all(re.search(one, text, re.IGNORECASE) for one in self.patterns) and not any(
             re.search(one, text, re.IGNORECASE) for one in self.forbidden

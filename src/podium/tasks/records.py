@@ -175,7 +175,7 @@ class LoadedTasks:
     skipped: tuple[SkippedLine, ...] = ()
     records: tuple[TaskRecord, ...] = ()
 
-    def whole(self) -> LoadedTasks:
+    def require_complete(self) -> LoadedTasks:
         """Return itself; ConfigError if a line was skipped."""
         if self.skipped:
             raise ConfigError(str(self.skipped[0]))
@@ -220,12 +220,12 @@ class FileLine(NamedTuple):
 
 def load_task_file(path: Path, judge: Worker | None = None) -> list[Task]:
     """Load the tasks of a file; a line that is no task is an error."""
-    return list(read_task_file(path, judge).whole().tasks)
+    return list(read_task_file(path, judge).require_complete().tasks)
 
 
 def read_records(path: Path) -> list[TaskRecord]:
     """Read the tasks of a file as records."""
-    return list(read_task_file(path).whole().records)
+    return list(read_task_file(path).require_complete().records)
 
 
 def read_task_file(path: Path, judge: Worker | None = None) -> LoadedTasks:

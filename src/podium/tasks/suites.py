@@ -233,7 +233,9 @@ def load_suite(
     `limit` as many tasks are drawn by the seed; of what is generated the seed makes them.
     `judge` is the worker that decides where a task is graded by a model.
     """
-    return list(read_suite(name, data=data, limit=limit, seed=seed, judge=judge).whole().tasks)
+    return list(
+        read_suite(name, data=data, limit=limit, seed=seed, judge=judge).require_complete().tasks
+    )
 
 
 def read_suite(

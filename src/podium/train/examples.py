@@ -48,14 +48,14 @@ UNLABELLED: Final = -100
 
 
 class TextExample(NamedTuple):
-    """An example as text; `unlearned` are character ranges of the reply without labels.
+    """An example as text; `masked_spans` are character ranges of the reply that get no labels.
 
     An example that is not whole has only the beginning of a reply.
     """
 
     messages: Messages
     reply: str
-    unlearned: tuple[tuple[int, int], ...] = ()
+    masked_spans: tuple[tuple[int, int], ...] = ()
     is_whole: bool = True
 
 
@@ -147,7 +147,7 @@ def encode(
         written, prompt_ids, replied["input_ids"], replied["offset_mapping"], strict=True
     ):
         labels = [
-            token if _is_learned(position, one.unlearned) else UNLABELLED
+            token if _is_labelled(position, one.masked_spans) else UNLABELLED
             for token, position in zip(reply, offsets, strict=True)
         ]
         end = [pretrained.turn_end] if one.is_whole else []
@@ -155,8 +155,8 @@ def encode(
     return examples
 
 
-def _is_learned(position: tuple[int, int], unlearned: Sequence[tuple[int, int]]) -> bool:
-    return not any(begin < position[1] and position[0] < end for begin, end in unlearned)
+def _is_labelled(position: tuple[int, int], masked_spans: Sequence[tuple[int, int]]) -> bool:
+    return not any(begin < position[1] and position[0] < end for begin, end in masked_spans)
 
 
 def batches(

@@ -86,7 +86,7 @@ def evaluate_examples(
         completions = decoder.complete(
             [example.prompt for _, example in part],
             [Sampling(len(example.reply) + 8) for _, example in part],
-            choices=[example.adapter for _, example in part] if stack is not None else None,
+            adapter_indices=[example.adapter for _, example in part] if stack is not None else None,
         )
         for (name, example), completion in zip(part, completions, strict=True):
             compared = None if example.is_whole else len(example.reply)

@@ -45,7 +45,7 @@ from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker, ReplyParser, Wire
 from podium.workers.http import HttpCall
-from podium.workers.translation import close_schema
+from podium.workers.translation import to_strict_schema
 
 SCHEMA_TOOL: Final = "reply"
 """The tool whose arguments are the structured output of an older model."""
@@ -436,7 +436,7 @@ class AnthropicWorker(HostedWorker):
         if schema == ANY_OBJECT and not as_tool:
             return  # the reply is checked in any case
         if not as_tool:
-            output = {"format": {"type": "json_schema", "schema": close_schema(schema)}}
+            output = {"format": {"type": "json_schema", "schema": to_strict_schema(schema)}}
             body["output_config"] = body.get("output_config", {}) | output
             return
         if "tools" in body:

@@ -16,7 +16,7 @@ from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, Thinking, 
 from podium.workers.endpoints import Endpoint
 from podium.workers.errors import error_from_stream, truncated_stream
 from podium.workers.fields import Document
-from podium.workers.http import Http, HttpCall, boundary
+from podium.workers.http import Http, HttpCall, translate_errors
 
 REDIRECTING: Final = frozenset({"api_base", "base_url", "api_key", "api_version", "extra_headers"})
 """Fields by which some gateways behind a worker let a client choose an address or a key."""
@@ -142,14 +142,14 @@ class HostedWorker(ABC):
 
     async def reply(self, request: Request) -> Reply:
         call = self.build_call(request, stream=False)
-        with boundary(self.label, self.endpoint.api_key):
+        with translate_errors(self.label, self.endpoint.api_key):
             call = await self._authorize(call)
             return self.parse_reply(await self._http.post(call), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         call = self.build_call(request, stream=True)
         parser = self.reply_parser(request)
-        with boundary(self.label, self.endpoint.api_key):
+        with translate_errors(self.label, self.endpoint.api_key):
             call = await self._authorize(call)
             has_started = False
             async with aclosing(self._http.events(call, lambda: parser.is_complete)) as events:
@@ -169,12 +169,12 @@ class HostedWorker(ABC):
 
     async def forward(self, path: str, body: Mapping[str, Any]) -> Document:
         """Send a body as it is to another path of the endpoint, and return what comes back."""
-        with boundary(self.label, self.endpoint.api_key):
+        with translate_errors(self.label, self.endpoint.api_key):
             return await self._http.post(await self._authorize(self._build_forward(path, body)))
 
     async def forward_events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Document]:
         """Send a body as it is to another path of the endpoint, and yield the events."""
-        with boundary(self.label, self.endpoint.api_key):
+        with translate_errors(self.label, self.endpoint.api_key):
             call = await self._authorize(self._build_forward(path, body))
             async with aclosing(self._http.events(call, lambda: False)) as events:
                 async for document in events:

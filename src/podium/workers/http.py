@@ -1,7 +1,8 @@
 """The pooled HTTP client; every failure becomes a `WorkerError` in one place.
 
-`Http` sends a call and returns JSON or server-sent events. `boundary` wraps each use and classifies
-errors, so that nothing else in Podium knows a status code or an exception of the HTTP library:
+`Http` sends a call and returns JSON or server-sent events. `translate_errors` wraps each use and
+classifies errors, so that nothing else in Podium knows a status code or an exception of the HTTP
+library:
 
     400 404 413 422, other 4xx, 3xx   RequestRefused
     401 402 403                       AuthenticationFailed
@@ -135,7 +136,7 @@ class HttpCall:
 class Http:
     """A connection pool for all workers of a process, one session per event loop.
 
-    Its methods raise what they meet; use them inside `boundary`.
+    Its methods raise what they meet; use them inside `translate_errors`.
     """
 
     def __init__(self) -> None:
@@ -248,7 +249,7 @@ async def _close_with_loop(session: aiohttp.ClientSession) -> AsyncGenerator[Non
         await session.close()
 
 
-class boundary:  # noqa: N801 - used as a function; a generator takes three times as long
+class translate_errors:  # noqa: N801 - used as a function; a generator takes three times as long
     """Turn network and vendor failures into a `WorkerError` of one line without secrets."""
 
     def __init__(self, worker: str, key: str = "") -> None:

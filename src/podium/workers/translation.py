@@ -47,7 +47,7 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
     return all(is_strict(part) for part in _subschemas(schema))
 
 
-def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def to_strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema in the form that Anthropic can enforce.
 
     Objects allow only their own members; what cannot be enforced goes into the description.
@@ -56,11 +56,13 @@ def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     unenforced: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _NAMED:
-            kept[keyword] = {name: _close_part(part) for name, part in value.items()}
+            kept[keyword] = {name: _to_strict_part(part) for name, part in value.items()}
         elif keyword in _LISTED:
-            kept["allOf" if keyword == "allOf" else "anyOf"] = [_close_part(part) for part in value]
+            kept["allOf" if keyword == "allOf" else "anyOf"] = [
+                _to_strict_part(part) for part in value
+            ]
         elif keyword == "items":
-            kept[keyword] = _close_part(value)
+            kept[keyword] = _to_strict_part(value)
         elif keyword in _ENFORCED or (keyword == "minItems" and value in (0, 1)):
             kept[keyword] = value
         elif keyword != "additionalProperties":
@@ -73,8 +75,8 @@ def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _close_part(part: Any) -> Any:
-    return close_schema(part) if isinstance(part, Mapping) else part
+def _to_strict_part(part: Any) -> Any:
+    return to_strict_schema(part) if isinstance(part, Mapping) else part
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:

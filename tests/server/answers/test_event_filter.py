@@ -76,8 +76,8 @@ def send(*events: Event) -> RunSink:
     return sink
 
 
-def retried(kept: int) -> StepRetried:
-    return StepRetried("run_1", 0, 0, "solo", "broken off", 0.5, kept)
+def retried(sent_chars: int) -> StepRetried:
+    return StepRetried("run_1", 0, 0, "solo", "broken off", 0.5, sent_chars)
 
 
 def test_words_and_thinking_of_the_last_round_are_reported() -> None:
@@ -142,8 +142,10 @@ def test_a_tool_call_is_reported_in_any_round_as_it_ends_the_response() -> None:
 def test_an_answer_restarts_where_another_worker_replies_or_nothing_was_kept() -> None:
     begun = (RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
     again = StepDelta("run_1", 0, 0, "s")
-    assert len(send(*begun, retried(kept=2), again).of("restart")) == 1, "the first word is new"
-    assert len(send(*begun, retried(kept=0), again).of("restart")) == 2
+    assert len(send(*begun, retried(sent_chars=2), again).of("restart")) == 1, (
+        "the first word is new"
+    )
+    assert len(send(*begun, retried(sent_chars=0), again).of("restart")) == 2
     nested = (RunStarted(NESTED, ("run_1", 0)), RoundPlanned("run_2", Round(0, ONE)))
     other = StepDelta("run_2", 0, 0, "no")
     assert len(send(*begun, *nested, other).of("restart")) == 2
@@ -179,7 +181,7 @@ def test_each_action_is_reported_in_a_line() -> None:
         RunStarted(RUN),
         RoundPlanned("run_1", Round(0, TWO)),
         StepStarted("run_1", 0, 0, "solo", "the prompt"),
-        retried(kept=0),
+        retried(sent_chars=0),
         StepDone("run_1", step),
         StepDone("run_1", replace(step, status="failed", answered_by="")),
         RunStarted(NESTED, ("run_1", 1)),

@@ -208,9 +208,9 @@ def test_rows_have_adapters_of_their_own_also_after_one_is_added(
         one = decoder(model, adapters=stack)
         sampling = [Sampling(8), Sampling(2), Sampling(2)]
         asked: dict[str, Any] = {"copies": 4, "captured": is_captured}
-        first = one.complete(PROMPTS[:3], sampling, choices=[1, 0, 1], **asked)
+        first = one.complete(PROMPTS[:3], sampling, adapter_indices=[1, 0, 1], **asked)
         stack.add("other", tmp_path / "other")
-        second = one.complete(PROMPTS[:3], sampling, choices=[2, 1, 0], **asked)
+        second = one.complete(PROMPTS[:3], sampling, adapter_indices=[2, 1, 0], **asked)
         return [first, second]
 
     fixed = completed(is_captured=True)
@@ -260,8 +260,8 @@ def with_an_adapter(model: Any) -> Decoder:
 def test_a_captured_step_completes_as_one_that_is_not() -> None:
     growing, fixed = (with_an_adapter(model.cuda()) for model in (tiny(), grouped(tiny())))
     sampling = [Sampling(20)] * 4
-    for choices in ([0, 1, 0, 1], [1, 0, 0, 1], [1, 1, 0, 0]):
-        asked: dict[str, Any] = {"choices": choices, "copies": 3}
+    for adapter_indices in ([0, 1, 0, 1], [1, 0, 0, 1], [1, 1, 0, 0]):
+        asked: dict[str, Any] = {"adapter_indices": adapter_indices, "copies": 3}
         replayed = fixed.complete(PROMPTS, sampling, captured=True, **asked)
         assert replayed == growing.complete(PROMPTS, sampling, **asked)
     (rows,) = fixed.captured._rows.values()

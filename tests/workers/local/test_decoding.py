@@ -78,7 +78,7 @@ def test_each_row_has_its_adapter_to_the_last_token(tmp_path: Path) -> None:
     stack = AdapterStack(model, targets=EVERY_LINEAR_LAYER)
     stack.add("a", tmp_path)
     completions = decoder(model, adapters=stack).complete(
-        PROMPTS, [Sampling(limit) for limit in (3, 12, 3, 12)], choices=[1, 0, 0, 1]
+        PROMPTS, [Sampling(limit) for limit in (3, 12, 3, 12)], adapter_indices=[1, 0, 0, 1]
     )
     by_peft = peft.PeftModel.from_pretrained(tiny(), str(tmp_path)).eval()
     assert tokens_of(completions) == [
@@ -269,7 +269,7 @@ def test_an_empty_prompt_is_refused_and_an_empty_batch_is_completed() -> None:
 
 def test_adapters_are_chosen_only_where_there_are_some() -> None:
     with pytest.raises(ValueError, match="can choose them"):
-        decoder().complete(PROMPTS[:1], [Sampling(1)], choices=[0])
+        decoder().complete(PROMPTS[:1], [Sampling(1)], adapter_indices=[0])
     stack = AdapterStack.fresh(tiny(), ("one",), LoraShape(4))
     with pytest.raises(ValueError, match="2 is not an adapter index; there are 1"):
-        decoder(adapters=stack).complete(PROMPTS[:1], [Sampling(1)], choices=[2])
+        decoder(adapters=stack).complete(PROMPTS[:1], [Sampling(1)], adapter_indices=[2])

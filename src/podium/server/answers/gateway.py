@@ -285,9 +285,9 @@ class _ReplyStreamer:
         if self._is_bound:  # no other reply could continue what was sent
             raise error
         self._text.break_off()
-        if not self._text.kept:
+        if not self._text.prior_text:
             return self._prompt
-        messages = ask_to_continue(self._prompt.messages, self._text.kept)
+        messages = ask_to_continue(self._prompt.messages, self._text.prior_text)
         return replace(self._prompt, messages=messages, prefill="")
 
     def full_text(self, text: str) -> str:

@@ -149,7 +149,9 @@ class EventFilter:
                     self._sink.open(response_id(event.run), stored=self._stored)
             case RoundPlanned() if self._is_last_round(event):
                 self._in_last_round.add(event.run_id)
-            case StepRetried() if not event.kept and self._step_of(event) == self._streaming_step:
+            case StepRetried() if (
+                not event.sent_chars and self._step_of(event) == self._streaming_step
+            ):
                 self._streaming_step = None
         if event.run_id == self._root and (line := describe_progress(event)) is not None:
             self._sink.progress(line)

@@ -155,7 +155,7 @@ def read_kept_thinking(body: Fields) -> int | None:
 
 
 def _read_thinking(value: object, path: str) -> ThinkingParams:
-    fields = read_object(value, path).expect(_THINKING)
+    fields = read_object(value, path).note_unknown(_THINKING)
     kind = fields.required("type", choice(("enabled", "adaptive", "disabled", "between_tools")))
     display = fields.optional("display", choice(("summarized", "omitted", "updates")))
     if kind != "enabled" and fields.has("budget_tokens"):
@@ -172,13 +172,13 @@ def _read_thinking(value: object, path: str) -> ThinkingParams:
 
 
 def _output_config(value: object, path: str) -> tuple[Effort | None, dict[str, Any] | None]:
-    fields = read_object(value, path).expect(_OUTPUT)
+    fields = read_object(value, path).note_unknown(_OUTPUT)
     effort = fields.optional("effort", choice(("low", "medium", "high", "xhigh", "max")))
     return EFFORTS[effort] if effort else None, fields.optional("format", _format)
 
 
 def _format(value: object, path: str) -> dict[str, Any]:
-    fields = read_object(value, path).expect(_FORMAT)
+    fields = read_object(value, path).note_unknown(_FORMAT)
     fields.required("type", choice(("json_schema",)))
     return fields.required("schema", output_schema)
 
@@ -188,7 +188,7 @@ def _tool(value: object, path: str) -> Tool:
     kind = fields.optional("type", text) or "custom"
     if kind != "custom":
         raise _unsupported_tool(kind, fields.at("type"))
-    fields.expect(_TOOL)
+    fields.note_unknown(_TOOL)
     fields.optional("allowed_callers", array(choice(("direct",)), most=1, least=1))
     parameters = fields.required("input_schema", read_object)
     if parameters.values.get("type", "object") != "object":
@@ -221,7 +221,7 @@ def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
     if chosen is None:
         return ""
     kind = chosen.required("type", choice(("auto", "any", "tool", "none")))
-    chosen.expect(_CHOICE)
+    chosen.note_unknown(_CHOICE)
     if kind in ("any", "tool") and not tools:
         raise invalid("tool_choice", f"tool_choice: {kind!r} needs tools, and there are none")
     if kind == "tool":
@@ -236,7 +236,7 @@ def _one_at_a_time(body: Fields) -> bool:
 
 
 def _edits(value: object, path: str) -> tuple[int | None, ...]:
-    fields = read_object(value, path).expect(_EDITS)
+    fields = read_object(value, path).note_unknown(_EDITS)
     return fields.optional("edits", array(_edit, most=16)) or ()
 
 
@@ -244,9 +244,9 @@ def _edit(value: object, path: str) -> int | None:
     """Return how many turns keep their thinking, by this edit."""
     fields = read_object(value, path)
     if fields.required("type", text) != "clear_thinking_20251015":
-        fields.expect(frozenset())
+        fields.note_unknown(frozenset())
         return None
-    fields.expect(_EDIT)
+    fields.note_unknown(_EDIT)
     return fields.optional("keep", _kept_turns) if fields.has("keep") else 1
 
 

@@ -123,7 +123,7 @@ class _Turns:
         self._last_role: Role | None = None
 
     def take(self, value: object, path: str) -> None:
-        fields = read_object(value, path).expect(_MESSAGE)
+        fields = read_object(value, path).note_unknown(_MESSAGE)
         role = fields.required("role", choice(_ROLES))
         if role == "assistant" and self._last_role == "user":
             self.calls.settle()
@@ -231,7 +231,7 @@ def _block_reader(where: str, **readers: Callable[[Fields], tuple[Part, ...]]) -
 
 
 def _text_block(value: object, path: str) -> str:
-    block = read_object(value, path).expect(_TEXT)
+    block = read_object(value, path).note_unknown(_TEXT)
     block.required("type", choice(("text",)))
     return block.required("text", text)
 
@@ -242,7 +242,7 @@ def _text_parts(block: Fields) -> tuple[Part, ...]:
 
 
 def _image(block: Fields) -> tuple[Image, ...]:
-    block.expect(_IMAGE)
+    block.note_unknown(_IMAGE)
     source = block.required("source", read_object)
     if source.values.get("type") == "file":
         path = source.at("type")
@@ -254,14 +254,14 @@ def _image(block: Fields) -> tuple[Image, ...]:
 
 
 def _tool_use(block: Fields) -> tuple[Part, ...]:
-    block.expect(_TOOL_USE)
+    block.note_unknown(_TOOL_USE)
     arguments = json.dumps(block.required("input", json_object))
     id_, name = block.required("id", _identifier), block.required("name", _identifier)
     return (ToolCall(id_, name, arguments),)
 
 
 def _tool_result(block: Fields) -> tuple[Part, ...]:
-    block.expect(_TOOL_RESULT)
+    block.note_unknown(_TOOL_RESULT)
     words, images = _split_parts(block.optional("content", _result_content) or ())
     id_ = block.required("tool_use_id", _identifier)
     return (ToolResult(id_, words, block.optional("is_error", flag) or False, images),)
@@ -309,7 +309,7 @@ def _tools_document(block: Fields) -> tuple[Part, ...]:
 
 def _readable_document(block: Fields) -> tuple[Part, ...] | None:
     """Return the text and images of a document; None if it is neither text nor a PDF."""
-    block.expect(_DOCUMENT)
+    block.note_unknown(_DOCUMENT)
     title = block.optional("title", bounded_text(0, 1000))
     context = block.optional("context", text)
     source = block.required("source", read_object)

@@ -54,10 +54,10 @@ def redacted_block(encoded: str) -> dict[str, Any]:
 
 def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
     if block.values.get("type") == "thinking":
-        block.expect(_THINKING)
+        block.note_unknown(_THINKING)
         block.required("thinking", text)
         return decode_thinking(block.required("signature", text), block.at("signature"))
-    block.expect(_REDACTED)
+    block.note_unknown(_REDACTED)
     return decode_thinking(block.required("data", text), block.at("data"))
 
 

@@ -393,7 +393,7 @@ def _tool(value: object, path: str) -> Tool:
     fields = read_object(value, path)
     if fields.values.get("type") == "custom":
         raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are supported")
-    fields.expect(_TOOL).required("type", choice(("function",)))
+    fields.note_unknown(_TOOL).required("type", choice(("function",)))
     return fields.required("function", _function)
 
 
@@ -402,7 +402,7 @@ def _tools(value: object, path: str) -> tuple[Tool, ...]:
 
 
 def _function(value: object, path: str) -> Tool:
-    fields = read_object(value, path).expect(_FUNCTION)
+    fields = read_object(value, path).note_unknown(_FUNCTION)
     name = fields.required("name", text)
     return make_tool(
         name, fields.optional("description", text), fields.values.get("parameters"), path

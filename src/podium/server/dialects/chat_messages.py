@@ -111,15 +111,15 @@ _messages: Final = array(_message, most=MAX_MESSAGES, least=1)
 
 
 def _system(fields: Fields) -> Message:
-    return _with_name(fields.expect(_NAMED), "system", _content(fields, _TEXT))
+    return _with_name(fields.note_unknown(_NAMED), "system", _content(fields, _TEXT))
 
 
 def _user(fields: Fields) -> Message:
-    return _with_name(fields.expect(_NAMED), "user", _content(fields, _USER_PARTS))
+    return _with_name(fields.note_unknown(_NAMED), "user", _content(fields, _USER_PARTS))
 
 
 def _assistant(fields: Fields) -> Message:
-    fields.expect(_ASSISTANT)
+    fields.note_unknown(_ASSISTANT)
     for name, why in _NOT_SUPPORTED.items():
         if fields.has(name):
             raise invalid(fields.at(name), f"{fields.at(name)}: {why}")
@@ -137,7 +137,7 @@ def _assistant(fields: Fields) -> Message:
 
 
 def _tool(fields: Fields) -> Message:
-    fields.expect(_RESULT)
+    fields.note_unknown(_RESULT)
     content = "".join(part.text for part in _content(fields, _TEXT) if isinstance(part, Text))
     return Message("tool", (ToolResult(fields.required("tool_call_id", _id), content),))
 
@@ -176,11 +176,11 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
         if isinstance(kind, str) and kind in _NOT_SUPPORTED_PARTS:
             raise invalid(path, f"{path}: {_NOT_SUPPORTED_PARTS[kind]}")
         kind = fields.required("type", choice(kinds))
-        fields.expect(_PARTS[kind])
+        fields.note_unknown(_PARTS[kind])
         if kind == "image_url":
             return fields.required("image_url", _image)
         if kind == "file":
-            return read_file(fields.required("file", read_object).expect(_FILE))
+            return read_file(fields.required("file", read_object).note_unknown(_FILE))
         return Text(fields.required(kind, text))
 
     return read
@@ -189,7 +189,7 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
 def _image(value: object, path: str) -> Image:
     if isinstance(value, str):
         return image_url(value, path)
-    fields = read_object(value, path).expect(_IMAGE)
+    fields = read_object(value, path).note_unknown(_IMAGE)
     detail = fields.optional("detail", image_detail) or ""
     return replace(fields.required("url", image_url), detail=detail)
 
@@ -198,8 +198,8 @@ def _call(value: object, path: str) -> ToolCall:
     fields = read_object(value, path)
     if fields.values.get("type") == "custom":
         raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are supported")
-    fields.expect(_CALL).optional("type", choice(("function",)))
-    function = fields.required("function", read_object).expect(_FUNCTION)
+    fields.note_unknown(_CALL).optional("type", choice(("function",)))
+    function = fields.required("function", read_object).note_unknown(_FUNCTION)
     return ToolCall(
         fields.required("id", _id),
         function.required("name", _id),

@@ -398,20 +398,20 @@ def read_tool_choice(
     def find_named(fields: Fields) -> Tool:
         inner = fields
         if nested:
-            inner = fields.required("function", read_object).expect(frozenset({"name"}))
+            inner = fields.required("function", read_object).note_unknown(frozenset({"name"}))
         return find_tool(tools, inner.required("name", text), inner.at("name"))
 
     def read_allowed(value: object, path: str) -> Tool:
-        fields = read_object(value, path).expect(known)
+        fields = read_object(value, path).note_unknown(known)
         fields.required("type", choice(kinds))
         return find_named(fields)
 
-    fields = read_object(value, path).expect(known)
+    fields = read_object(value, path).note_unknown(known)
     kind = fields.required("type", choice((*kinds, "allowed_tools")))
     if kind != "allowed_tools":
         return find_named(fields).name, tools
     if nested:
-        fields = fields.required(kind, read_object).expect(frozenset({"mode", "tools"}))
+        fields = fields.required(kind, read_object).note_unknown(frozenset({"mode", "tools"}))
     mode = fields.required("mode", choice(("auto", "required")))
     names = {
         tool.name for tool in fields.required("tools", array(read_allowed, MAX_TOOLS, least=1))
@@ -456,11 +456,11 @@ def response_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
     known = frozenset({"type", "json_schema"}) if nested else _SCHEMA_FIELDS
 
     def read(value: object, path: str) -> dict[str, Any] | None:
-        fields = read_object(value, path).expect(known)
+        fields = read_object(value, path).note_unknown(known)
         kind = fields.required("type", choice(("text", "json_object", "json_schema")))
         if kind != "json_schema":
             return dict(ANY_OBJECT) if kind == "json_object" else None
-        form = fields.required(kind, read_object).expect(_SCHEMA_FIELDS) if nested else fields
+        form = fields.required(kind, read_object).note_unknown(_SCHEMA_FIELDS) if nested else fields
         form.optional("strict", flag)
         titled = {"title": form.required("name", bounded_text(1, 64))}
         if (description := form.optional("description", text)) is not None:
@@ -478,7 +478,7 @@ def stream_options(fields: Fields, own: str, *, stream: bool) -> Fields | None:
     if not stream:
         raise invalid(options.path, "stream_options requires stream: true")
     pads = options.values.get("include_obfuscation")
-    return options.expect(frozenset({own} if pads else {own, "include_obfuscation"}))
+    return options.note_unknown(frozenset({own} if pads else {own, "include_obfuscation"}))
 
 
 class UsageDetails(NamedTuple):

@@ -2,15 +2,15 @@
 
 A reader takes a value and its path, and returns the value's meaning or raises `ApiError`:
 
-    body = read_object(value).expect(KNOWN)                   other keys are ignored, and noted
+    body = read_object(value).note_unknown(KNOWN)             other keys are ignored, and noted
     model = body.required("model", text)
     temperature = body.optional("temperature", number(0, 2))  None if absent or null
     stop = body.optional("stop", array(text, most=4))
 
 Readers run in linear time and never repeat a long text in a message.
 
-Clients add keys of their own to standard objects. `collect_unknown` gathers those that `expect`
-does not know; Podium's own objects allow only their keys (`only`).
+Clients add keys of their own to standard objects. `collect_unknown` gathers those that
+`note_unknown` meets; Podium's own objects allow only their keys (`reject_unknown`).
 """
 
 from __future__ import annotations
@@ -141,14 +141,14 @@ class Fields:
     values: Json
     path: str = ""
 
-    def only(self, known: Collection[str]) -> Fields:
+    def reject_unknown(self, known: Collection[str]) -> Fields:
         """Return self; raises `ApiError` for an unknown key."""
         for key in self.values:
             if key not in known:
                 raise UnknownKey(self.path, key, known).error()
         return self
 
-    def expect(self, known: frozenset[str]) -> Fields:
+    def note_unknown(self, known: frozenset[str]) -> Fields:
         """Return self; unknown keys are noted, unless their value is null.
 
         Their values are JSON that can be repeated in a response or passed on.

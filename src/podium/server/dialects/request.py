@@ -305,7 +305,7 @@ PARAM_NAMES: Final = frozenset(
 
 
 def read_podium_params(value: object, path: str) -> PodiumParams:
-    fields = read_object(value, path).only(PARAM_NAMES)
+    fields = read_object(value, path).reject_unknown(PARAM_NAMES)
     exclude = fields.optional("exclude", array(bounded_text(1, 200), most=1000))
     return PodiumParams(
         budget=fields.optional("budget", _budget) or {},
@@ -319,7 +319,7 @@ def read_podium_params(value: object, path: str) -> PodiumParams:
 
 
 def _rerun(value: object, path: str) -> Rerun:
-    fields = read_object(value, path).only(("run", "round", "step"))
+    fields = read_object(value, path).reject_unknown(("run", "round", "step"))
     step = fields.optional("step", integer(0))
     round_ = fields.optional("round", integer(0))
     return Rerun(
@@ -330,7 +330,7 @@ def _rerun(value: object, path: str) -> Rerun:
 
 
 def _budget(value: object, path: str) -> dict[str, float]:
-    fields = read_object(value, path).only(BUDGET_CAPS)
+    fields = read_object(value, path).reject_unknown(BUDGET_CAPS)
     caps: dict[str, float] = {}
     for name in BUDGET_CAPS:
         read: Reader[float] = number(0, 1e12) if name in ("usd", "seconds") else integer(0)

@@ -129,7 +129,7 @@ class ResponsesDialect:
         previous = fields.optional("previous_response_id", text)
         reasoning = fields.optional("reasoning", _read_reasoning) or Fields({})
         summary = reasoning.values.get("summary") or reasoning.values.get("generate_summary")
-        form = (fields.optional("text", read_object) or Fields({})).expect(_TEXT)
+        form = (fields.optional("text", read_object) or Fields({})).note_unknown(_TEXT)
         stream = bool(fields.optional("stream", flag))
         options = stream_options(fields, "reasoning_summary_delivery", stream=stream)
         if options is not None:
@@ -222,7 +222,7 @@ def _background(fields: Fields, *, stream: bool) -> bool:
 
 
 def _read_reasoning(value: object, path: str) -> Fields:
-    fields = read_object(value, path).expect(_REASONING)
+    fields = read_object(value, path).note_unknown(_REASONING)
     for name in ("summary", "generate_summary"):
         fields.optional(name, choice(("auto", "concise", "detailed", "none")))
     fields.optional("mode", choice(("standard",)))

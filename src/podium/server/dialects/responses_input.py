@@ -126,7 +126,7 @@ def is_reference(item: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _message(fields: Fields) -> Message:
-    fields.expect(_MESSAGE_FIELDS)
+    fields.note_unknown(_MESSAGE_FIELDS)
     role = _ROLES[fields.required("role", choice(tuple(_ROLES)))]
     content = fields.required("content", _parts(_part))
     for index, part in enumerate(content):
@@ -150,38 +150,38 @@ def _tool_result_part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     if fields.values.get("type") != "input_file":
         return _part(value, path)
-    return read_tools_file(fields.expect(_FILE_FIELDS))
+    return read_tools_file(fields.note_unknown(_FILE_FIELDS))
 
 
 def _part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     kind = fields.required("type", text)
     if kind in _TEXT_PARTS:
-        fields.expect(_TEXT_FIELDS)
+        fields.note_unknown(_TEXT_FIELDS)
         return Text(fields.required("text", text))
     if kind == "refusal":
         return Text(fields.required("refusal", text))
     if kind == "input_image":
-        fields.expect(_IMAGE_FIELDS)
+        fields.note_unknown(_IMAGE_FIELDS)
         detail = fields.optional("detail", image_detail) or ""
         if fields.has("file_id"):
             at = fields.at("file_id")
             raise invalid(at, f"{at}: files are not stored; send the image as image_url")
         return replace(fields.required("image_url", image_url), detail=detail)
     if kind == "input_file":
-        return read_file(fields.expect(_FILE_FIELDS))
+        return read_file(fields.note_unknown(_FILE_FIELDS))
     at = fields.at("type")
     expected = "input_text, input_image, input_file or output_text"
     raise invalid(at, f"{at}: expected {expected}, got {describe(kind)}")
 
 
 def _function_call(fields: Fields) -> Message:
-    fields.expect(_CALL_FIELDS)
+    fields.note_unknown(_CALL_FIELDS)
     return _call_message(fields, fields.required("arguments", text))
 
 
 def _custom_call(fields: Fields) -> Message:
-    fields.expect(_CALL_FIELDS)
+    fields.note_unknown(_CALL_FIELDS)
     return _call_message(fields, json.dumps({INPUT: fields.required("input", text)}))
 
 
@@ -194,7 +194,7 @@ def _call_message(fields: Fields, arguments: str) -> Message:
 
 
 def _result(fields: Fields) -> Message:
-    fields.expect(_RESULT_FIELDS)
+    fields.note_unknown(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
     parts = fields.required("output", _parts(_tool_result_part))
     content = "\n".join(part.text for part in parts if isinstance(part, Text))
@@ -204,14 +204,14 @@ def _result(fields: Fields) -> Message:
 
 def _read_reasoning(fields: Fields) -> Message:
     """Decode opaque thinking; the summary is for people and is not read again."""
-    fields.expect(_REASONING_FIELDS)
+    fields.note_unknown(_REASONING_FIELDS)
     encoded = fields.optional("encrypted_content", text) or ""
     return Message("assistant", decode_thinking(encoded, fields.at("encrypted_content")))
 
 
 def _agent_message(fields: Fields) -> Message:
     """Read a message of another Codex agent as the user's."""
-    fields.expect(_AGENT_FIELDS)
+    fields.note_unknown(_AGENT_FIELDS)
     return Message("user", fields.required("content", _parts(_agent_part)))
 
 
@@ -220,12 +220,12 @@ def _agent_part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     if fields.values.get("type") != "encrypted_content":
         return _part(value, path)
-    return Text(fields.expect(_ENCRYPTED_FIELDS).required("encrypted_content", text))
+    return Text(fields.note_unknown(_ENCRYPTED_FIELDS).required("encrypted_content", text))
 
 
 def _additional_tools(fields: Fields) -> Message:
     """Check the item; its tools are read in `responses_tools`."""
-    fields.expect(_ADDITIONAL_FIELDS)
+    fields.note_unknown(_ADDITIONAL_FIELDS)
     return Message(_ROLES[fields.required("role", choice(tuple(_ROLES)))], ())
 
 

@@ -295,7 +295,7 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
         return (_custom(fields),)
     if kind != "namespace":
         raise _unsupported_tool(kind, fields.at("type"))
-    fields.expect(_NAMESPACE)
+    fields.note_unknown(_NAMESPACE)
     namespace = fields.required("name", bounded_text(1, 128))
     fields.optional("description", text)
 
@@ -313,17 +313,20 @@ def _unsupported_tool(kind: str, path: str) -> ApiError:
 
 
 def _function(fields: Fields, namespace: str = "") -> Tool:
-    fields.expect(_FUNCTION)
+    fields.note_unknown(_FUNCTION)
     fields.optional("strict", flag)
     fields.optional("output_schema", json_object)
     return _tool(fields, namespace, fields.values.get("parameters"))
 
 
 def _custom(fields: Fields, namespace: str = "") -> Tool:
-    fields.expect(_CUSTOM)
+    fields.note_unknown(_CUSTOM)
     made = _tool(fields, namespace, _FREE_TEXT)
     form = fields.optional("format", read_object)
-    if form is None or form.expect(_FORM).required("type", choice(("text", "grammar"))) == "text":
+    if (
+        form is None
+        or form.note_unknown(_FORM).required("type", choice(("text", "grammar"))) == "text"
+    ):
         return made
     syntax = form.required("syntax", choice(("lark", "regex")))
     grammar = form.required("definition", bounded_text(1, 100_000))

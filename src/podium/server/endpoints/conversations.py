@@ -45,7 +45,9 @@ async def save(
     """Keep a conversation under an id of your own, `chat_` and 32 hexadecimal digits."""
     if not ID.fullmatch(chat_id):
         raise invalid("chat_id", "chat_id: expected chat_ and 32 hexadecimal digits")
-    body = read_object(parse_json_object(await request.body())).only(("title", "turns", "settings"))
+    body = read_object(parse_json_object(await request.body())).reject_unknown(
+        ("title", "turns", "settings")
+    )
     title = body.required("title", bounded_text(most=MAX_TITLE))
     turns = body.required("turns", array(json_object, most=MAX_TURNS))
     settings = body.optional("settings", json_object) or {}

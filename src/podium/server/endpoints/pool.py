@@ -150,7 +150,7 @@ async def switch(
     """Enable or disable a worker for new runs; runs under way keep it. Running servers follow
     within seconds. Requires the scope `admin`."""
     await _find(worker, service, principal)
-    body = read_object(parse_json_object(await request.body())).only(("is_enabled",))
+    body = read_object(parse_json_object(await request.body())).reject_unknown(("is_enabled",))
     is_enabled = body.required("is_enabled", flag)
     others = set(service.pool.names) - service.disabled.names - {worker}
     if not is_enabled and not others:

@@ -109,7 +109,9 @@ async def feedback(
     run_id: str, request: Request, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
     """Rate the answer of a run that has ended. The latest feedback replaces earlier feedback."""
-    body = read_object(parse_json_object(await request.body())).only(("score", "comment", "answer"))
+    body = read_object(parse_json_object(await request.body())).reject_unknown(
+        ("score", "comment", "answer")
+    )
     score = body.required("score", number(0, 1))
     comment = body.optional("comment", bounded_text(most=MAX_COMMENT)) or ""
     answer = body.optional("answer", bounded_text(most=MAX_ANSWER)) or ""

@@ -220,7 +220,7 @@ async def session(request: Request) -> JSONResponse:
 async def sign_in(request: Request, service: ServiceDep) -> Response:
     """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and
     ends with it."""
-    body = read_object(parse_json_object(await request.body())).only(("key",))
+    body = read_object(parse_json_object(await request.body())).reject_unknown(("key",))
     key = body.required("key", bounded_text(1, MAX_TOKEN))
     address = client_address(request.scope)
     token = await service.access.sign_in(key.strip(), address)

@@ -379,7 +379,9 @@ class _LoadedCompletion:
         return self._decoder.complete(
             [request.prompt for request in batch],
             [request.sampling for request in batch],
-            choices=[adapters.index(request.adapter) for request in batch] if adapters else None,
+            adapter_indices=[adapters.index(request.adapter) for request in batch]
+            if adapters
+            else None,
         )
 
     def _has_adapter(self, request: CompletionRequest) -> bool:
@@ -439,8 +441,8 @@ class _CapturedRun:
             if request.adapter not in known:
                 self.later.append(request)
                 continue
-            choice = adapters.index(request.adapter) if adapters is not None else None
-            job = Job(id(request), request.prompt, request.sampling, choice)
+            index = adapters.index(request.adapter) if adapters is not None else None
+            job = Job(id(request), request.prompt, request.sampling, index)
             if self._decoder.has_room_for(job):
                 self._unfinished[job.key] = request
                 jobs.append(job)

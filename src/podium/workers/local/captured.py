@@ -113,7 +113,7 @@ class CapturedRows:
         self._model = model
         self._adapters = adapters
         device = like[0].device
-        self._choices = torch.zeros(size.rows, dtype=torch.long, device=device)
+        self._adapter_indices = torch.zeros(size.rows, dtype=torch.long, device=device)
         self._tokens = torch.zeros((size.rows, 1), dtype=torch.long, device=device)
         self._columns = torch.arange(size.width, device=device)
         self._logits: Tensor | None = None
@@ -125,17 +125,17 @@ class CapturedRows:
         prompts: DynamicCache,
         mask: Tensor,
         sources: Tensor,
-        choices: Tensor | None,
+        adapter_indices: Tensor | None,
     ) -> None:
         """Start these rows, each from its prompt and with its adapter."""
         self.cache.load(rows, prompts, mask, sources)
-        if choices is not None:
-            self._choices[rows] = choices[sources]
+        if adapter_indices is not None:
+            self._adapter_indices[rows] = adapter_indices[sources]
 
     def copy_from(self, other: CapturedRows, rows: Tensor) -> None:
         """Continue with these rows of another size, as the first ones."""
         self.cache.copy_from(other.cache, rows)
-        self._choices[: len(rows)] = other._choices[rows]
+        self._adapter_indices[: len(rows)] = other._adapter_indices[rows]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the next token of every row; return the logits after it.
@@ -153,7 +153,7 @@ class CapturedRows:
 
     def _forward(self) -> Tensor:
         mask = self._columns <= self.cache.positions[:, None]
-        with self._adapters.using(self._choices) if self._adapters else nullcontext():
+        with self._adapters.using(self._adapter_indices) if self._adapters else nullcontext():
             logits: Tensor = self._model(
                 input_ids=self._tokens,
                 attention_mask=mask[:, None, None],

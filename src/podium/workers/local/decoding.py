@@ -60,12 +60,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A prompt to complete; `choice` is the index of its adapter."""
+    """A prompt to complete; `adapter_index` is the index of its adapter."""
 
     key: Hashable
     prompt: Sequence[int]
     sampling: Sampling
-    choice: int | None = None
+    adapter_index: int | None = None
 
     @property
     def size(self) -> int:
@@ -106,7 +106,7 @@ class Decoder:
         prompts: Sequence[Sequence[int]],
         sampling: Sequence[Sampling],
         *,
-        choices: Sequence[int] | None = None,
+        adapter_indices: Sequence[int] | None = None,
         copies: int = 1,
         captured: bool = False,
     ) -> list[Completion]:
@@ -114,13 +114,13 @@ class Decoder:
 
         `captured` is for batch sizes that recur.
         """
-        if choices is not None:
+        if adapter_indices is not None:
             if self.adapters is None:
                 raise ValueError("only a decoder with adapters can choose them")
             count = len(self.adapters.names)
-            if not all(0 <= choice <= count for choice in choices):
+            if not all(0 <= index <= count for index in adapter_indices):
                 raise ValueError(
-                    f"{max(choices)} is not an adapter index; there are {count} adapters"
+                    f"{max(adapter_indices)} is not an adapter index; there are {count} adapters"
                 )
         if not all(prompts):
             raise ValueError("a prompt has no tokens; there is nothing to complete")
@@ -129,16 +129,21 @@ class Decoder:
         samplings = [_for_copy(one, copy) for one in sampling for copy in range(copies)]
         if captured:
             jobs = [
-                Job(index, prompts[one], own, None if choices is None else choices[one])
+                Job(
+                    index,
+                    prompts[one],
+                    own,
+                    None if adapter_indices is None else adapter_indices[one],
+                )
                 for index, own in enumerate(samplings)
                 for one in [index // copies]
             ]
             if all(self.has_room_for(job) for job in jobs):
                 done = dict(pair for pairs in self.complete_jobs(jobs) for pair in pairs)
                 return [done[job.key] for job in jobs]
-        logits, cache, mask = self.read_prompts(prompts, choices)
+        logits, cache, mask = self.read_prompts(prompts, adapter_indices)
         every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
-        rows = self._tensor(choices) if choices is not None else None
+        rows = self._tensor(adapter_indices) if adapter_indices is not None else None
         memory = GrowingCache(self, cache, mask, rows, every)
         return _Generation(self, memory, samplings).run_to_end(logits[every])
 
@@ -157,10 +162,10 @@ class Decoder:
         yield from _ContinuousBatch(self, jobs).run(arrivals)
 
     def read_prompts(
-        self, prompts: Sequence[Sequence[int]], choices: Sequence[int] | None
+        self, prompts: Sequence[Sequence[int]], adapter_indices: Sequence[int] | None
     ) -> tuple[Tensor, DynamicCache, Tensor]:
         """Return the logits after each prompt, the keys and values, and the mask."""
-        rows = self._tensor(choices) if choices is not None else None
+        rows = self._tensor(adapter_indices) if adapter_indices is not None else None
         tokens, mask = self._pad(prompts, max(map(len, prompts)))
         cache = DynamicCache(config=self.model.config)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
@@ -460,20 +465,22 @@ class _ContinuousBatch:
         if not taken:
             return False
         numbers: dict[tuple[int, ...], int] = {}
-        keys = [(job.choice or 0, *job.prompt) for job in taken]
+        keys = [(job.adapter_index or 0, *job.prompt) for job in taken]
         sources = [numbers.setdefault(key, len(numbers)) for key in keys]
         unique = [taken[sources.index(number)] for number in range(len(numbers))]
         has_adapters = self._decoder.adapters is not None
-        choices = [job.choice or 0 for job in unique] if has_adapters else None
-        logits, cache, mask = self._decoder.read_prompts([job.prompt for job in unique], choices)
+        adapter_indices = [job.adapter_index or 0 for job in unique] if has_adapters else None
+        logits, cache, mask = self._decoder.read_prompts(
+            [job.prompt for job in unique], adapter_indices
+        )
         rows = self._resized(size, [layer.keys for layer in cache.layers], logits)
-        free, source, choice = (
+        free, source, indices = (
             None if values is None else torch.tensor(values, device=mask.device)
-            for values in (rows.free[: len(taken)], sources, choices)
+            for values in (rows.free[: len(taken)], sources, adapter_indices)
         )
         assert free is not None
         assert source is not None
-        rows.memory.load(free, cache, mask, source, choice)
+        rows.memory.load(free, cache, mask, source, indices)
         rows.start(free, taken, logits[source])
         return True
 

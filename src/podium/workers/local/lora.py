@@ -63,10 +63,11 @@ Rows = Tensor | Literal["equal parts"]
 """The index of each row's adapter, or equal parts."""
 
 
-class _Choice:
+class _RowAdapters:
     """The adapter of each row of the current batch, shared by all layers of a model.
 
-    A tensor marks for every row and adapter whether it is another row's.
+    `others` has a row for each row of the batch and a column for each adapter; it is True where
+    the row does not use the adapter.
     """
 
     others: Tensor | Literal["equal parts"] | None = None
@@ -76,14 +77,19 @@ class StackedLinear(nn.Module):
     """A linear layer with stacked adapters; the first is empty."""
 
     def __init__(
-        self, base: nn.Linear, adapters: int, rank: int, choice: _Choice, dtype: torch.dtype
+        self,
+        base: nn.Linear,
+        adapters: int,
+        rank: int,
+        row_adapters: _RowAdapters,
+        dtype: torch.dtype,
     ) -> None:
         super().__init__()
         self.base = base
         self._dtype = dtype
         self.down = nn.Parameter(self._zeros(adapters + 1, rank, base.in_features))
         self.up = nn.Parameter(self._zeros(adapters + 1, base.out_features, rank))
-        self._choice = choice
+        self._row_adapters = row_adapters
 
     @property
     def size(self) -> tuple[int, int]:
@@ -114,7 +120,7 @@ class StackedLinear(nn.Module):
         is faster than gathering per row.
         """
         output: Tensor = self.base(inputs)
-        others = self._choice.others
+        others = self._row_adapters.others
         if others is None:
             return output
         down, up = self.down.to(inputs.dtype), self.up.to(inputs.dtype)
@@ -144,11 +150,11 @@ class AdapterStack:
         Training needs a full `dtype`; inference the model's.
         """
         self.names = tuple(names)
-        self._choice = _Choice()
+        self._row_adapters = _RowAdapters()
         self.layers: dict[str, StackedLinear] = {}
         for path, layer in list(model.named_modules()):
             if isinstance(layer, nn.Linear) and path.rpartition(".")[2] in targets:
-                stacked = StackedLinear(layer, len(names), rank, self._choice, dtype)
+                stacked = StackedLinear(layer, len(names), rank, self._row_adapters, dtype)
                 parent, _, attribute = path.rpartition(".")
                 setattr(model.get_submodule(parent), attribute, stacked)
                 self.layers[path] = stacked
@@ -204,11 +210,11 @@ class AdapterStack:
         others = rows
         if isinstance(rows, Tensor):
             others = rows[:, None] != torch.arange(len(self.names) + 1, device=rows.device)
-        before, self._choice.others = self._choice.others, others
+        before, self._row_adapters.others = self._row_adapters.others, others
         try:
             yield
         finally:
-            self._choice.others = before
+            self._row_adapters.others = before
 
     def parameters(self) -> list[nn.Parameter]:
         return [matrix for layer in self.layers.values() for matrix in (layer.down, layer.up)]

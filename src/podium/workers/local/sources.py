@@ -41,13 +41,13 @@ class AdapterConfig:
     path: Path
     rank: int
     alpha: float
-    by_root: bool
+    use_rslora: bool
     base: str
     raw: Mapping[str, Any]
 
     def scale(self, rank: int) -> float:
         """The factor of the product of two matrices of that rank."""
-        return self.alpha / (math.sqrt(rank) if self.by_root else rank)
+        return self.alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 def read_config(directory: Path) -> AdapterConfig:
