@@ -55,85 +55,31 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
     from podium.store import RunStore, open_store
     from podium.workers import FunctionWorker, ScriptedWorker, worker
 
-_EXPORTS = {
-    "podium.client.client": ("AsyncPodium",),
-    "podium.client.sync": ("Podium",),
+_NAMES = {
+    "podium.client.client": "AsyncPodium",
+    "podium.client.sync": "Podium",
     "podium.conductors": (
-        "Conductor",
-        "FixedConductor",
-        "ModelConductor",
-        "Plan",
-        "PlanningContext",
-        "RouterConductor",
-        "RulesConductor",
+        "Conductor FixedConductor ModelConductor Plan PlanningContext RouterConductor "
+        "RulesConductor"
     ),
-    "podium.core.budget": ("Budget",),
-    "podium.core.errors": ("PodiumError",),
-    "podium.core.pool": (
-        "Limits",
-        "Pool",
-        "WorkerProfile",
-    ),
+    "podium.core.budget": "Budget",
+    "podium.core.errors": "PodiumError",
+    "podium.core.pool": "Limits Pool WorkerProfile",
     "podium.core.request": (
-        "Delta",
-        "Image",
-        "Message",
-        "Price",
-        "Reply",
-        "Request",
-        "ResponseOptions",
-        "Tool",
-        "ToolCall",
-        "ToolResult",
-        "Usage",
-        "assistant",
-        "system",
-        "user",
+        "Delta Image Message Price Reply Request ResponseOptions Tool ToolCall ToolResult Usage "
+        "assistant system user"
     ),
-    "podium.core.run": (
-        "Round",
-        "Run",
-        "StepRecord",
-    ),
-    "podium.core.task": (
-        "Task",
-        "grader",
-    ),
-    "podium.core.worker": (
-        "Caller",
-        "Worker",
-    ),
-    "podium.core.workflow": (
-        "Step",
-        "Workflow",
-    ),
-    "podium.engine": (
-        "BreakerPolicy",
-        "Hedge",
-        "RetryPolicy",
-        "Toolbox",
-    ),
-    "podium.engine.guardrails": (
-        "Grounding",
-        "Guardrail",
-        "GuardrailInput",
-        "Redaction",
-    ),
-    "podium.engine.runner": (
-        "ConductorWorker",
-        "Options",
-    ),
-    "podium.store": (
-        "RunStore",
-        "open_store",
-    ),
-    "podium.workers": (
-        "FunctionWorker",
-        "ScriptedWorker",
-        "worker",
-    ),
+    "podium.core.run": "Round Run StepRecord",
+    "podium.core.task": "Task grader",
+    "podium.core.worker": "Caller Worker",
+    "podium.core.workflow": "Step Workflow",
+    "podium.engine": "BreakerPolicy Hedge RetryPolicy Toolbox",
+    "podium.engine.guardrails": "Grounding Guardrail GuardrailInput Redaction",
+    "podium.engine.runner": "ConductorWorker Options",
+    "podium.store": "RunStore open_store",
+    "podium.workers": "FunctionWorker ScriptedWorker worker",
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
