@@ -339,7 +339,6 @@ def _planner(
 
 
 def _warnings(workers: Sequence[WorkerSettings], today: datetime.date) -> Iterator[str]:
-    """Warn of retired models."""
     for profile, entry in ((worker.profile, worker.entry) for worker in workers):
         if entry is not None and entry.retires is not None and entry.retires <= today:
             retired = f"{profile.provider} retired {entry.id} on {entry.retires}"

@@ -166,7 +166,6 @@ def _allowance() -> Iterator[None]:
 
 
 def _dialect(schema: Mapping[str, Any]) -> Any:
-    """Return the validator class of the schema's dialect."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
@@ -395,7 +394,6 @@ def _subschemas(path: str, keyword: str, value: Any) -> Iterator[_Subschema]:
 
 
 def _resolve(schema: Mapping[str, Any], anchors: Mapping[str, Any], reference: str) -> Any:
-    """Return what the reference points at, or None."""
     if reference == "#":
         return schema
     if not reference.startswith("#/"):

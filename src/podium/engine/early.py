@@ -163,7 +163,6 @@ class EarlyExecution:
         return not self._has_room
 
     def _may_answer(self, worker: str) -> list[str]:
-        """Return the worker, and all that may take over from it."""
         pool, hedges = self._run.pool, self._context.call_policy.hedges.policies
         found = [worker]
         for name in found:

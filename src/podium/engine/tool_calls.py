@@ -59,7 +59,6 @@ async def answer_calls(
 
 
 async def _answer(call: ToolCall, execution: Execution, index: int) -> ToolResult:
-    """Call one tool; a failure is a result too."""
     toolbox = execution.context.toolbox
     if toolbox is None or all(tool.name != call.name for tool in toolbox.tools):
         return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)

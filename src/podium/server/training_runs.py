@@ -399,7 +399,6 @@ def _summary(artifact: Artifact) -> dict[str, float | bool]:
 
 
 def _sample(line: bytes) -> dict[str, Any] | None:
-    """Return a sample with long texts truncated."""
     try:
         sample = json.loads(line)
     except (ValueError, RecursionError):

@@ -153,7 +153,6 @@ def _calls(run: Run) -> Iterator[CallSummary]:
 
 
 def _attempts(run: Run) -> Iterator[tuple[Attempt, bool]]:
-    """Yield every attempt, and whether it planned."""
     steps = (*run.steps, *run.cancelled_steps)
     checks = [*run.guardrail_checks, *(check for step in steps for check in step.guardrail_checks)]
     yield from ((attempt, False) for check in checks for attempt in check.attempts)

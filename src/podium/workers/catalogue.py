@@ -125,7 +125,6 @@ class Catalogue:
         return cls(file.model, file.assumed)
 
     def lookup(self, provider: str, model: str) -> CatalogueEntry | None:
-        """Return the entry of a model, or None."""
         exact = self._by_name.get((provider, model))
         known = exact or self._by_name.get((provider, _SNAPSHOT.sub("", model)))
         return known or self._lookup_resold(provider, model)

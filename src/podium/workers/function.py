@@ -40,7 +40,6 @@ class FunctionWorker(Worker):
         self._function = function
 
     def __call__(self, prompt: str) -> str | Reply | Awaitable[str | Reply]:
-        """Call the function."""
         return self._function(prompt)
 
     async def reply(self, request: Request) -> Reply:

@@ -128,7 +128,6 @@ def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], i
 
 
 def _scan_key(text: str, position: int) -> tuple[str, int]:
-    """Read a key and its colon; return the key and the position of the value."""
     if text[position : position + 1] not in _STRINGS:
         raise BrokenLiteral(
             f"a key in quotes was expected, and then came {_preview(text, position)}"

@@ -274,7 +274,6 @@ class Embedder:
         return [*found[: self.tokens - end], *found[-end:]]
 
     def document(self) -> dict[str, Any]:
-        """Return the embedder as JSON, without its weights."""
         return {"name": "minilm", "tokens": self.tokens, "layers": len(self.network.layers)}
 
 

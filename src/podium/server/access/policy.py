@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from podium.core.budget import Account, Budget
-from podium.core.frozen import fast_init
 from podium.core.request import NO_USAGE, Usage, subtract
 from podium.core.run import Run, Tier
 from podium.server.api_error import ApiError
@@ -53,8 +52,6 @@ class RequestQuota:
 UNLIMITED: Final = RequestQuota()
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller of a request.

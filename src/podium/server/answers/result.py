@@ -365,7 +365,6 @@ class StoredResponses:
         return messages
 
     def fields_to_keep(self, request: ApiRequest) -> Json:
-        """Return the fields to keep with a stored response."""
         if not request.store or request.echoed is None:
             return {}
         if not self._has_guardrails:

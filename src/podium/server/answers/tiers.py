@@ -242,7 +242,6 @@ class TierHandler:
     async def prepare_plan(
         self, request: ApiRequest, principal: Principal, tier: Tier
     ) -> tuple[Conversation, RunOptions]:
-        """Return the question to plan for and the options of its run."""
         conversation = split_conversation(await self._responses.read_messages(request, principal))
         return conversation, self.run_options(request, conversation, principal, tier)
 

@@ -62,7 +62,6 @@ def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
 
 
 def thinking_effort(tokens: int | None) -> Effort | None:
-    """Return the effort of a thinking budget."""
     if tokens is None:
         return None
     if tokens < LOW_THINKING:

@@ -213,7 +213,6 @@ def decode_data_url(url: str) -> str | None:
 
 
 def decode_base64_text(media_type: str, data: str) -> str | None:
-    """Return a text in base64; None if it is not text."""
     return _decode(data, _from_base64) if _is_text(media_type) else None
 
 

@@ -16,10 +16,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol, final, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from podium.core.errors import ConfigError
-from podium.core.frozen import fast_init
 from podium.core.pool import check_excluded
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
@@ -58,8 +57,6 @@ class Rerun:
     step: int = 0
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodiumParams:
     """The `podium` object of a body.
@@ -86,8 +83,6 @@ class IdempotencyKey:
     digest: str
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
     """A body, read.
@@ -183,8 +178,6 @@ class BodyFields:
         return found
 
 
-@final
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResponse:
     """The response, before a dialect formats it.

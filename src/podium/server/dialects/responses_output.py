@@ -273,7 +273,6 @@ class ResponsesWriter:
         return done
 
     def _open_reasoning(self) -> tuple[_Reasoning, bytes]:
-        """Return the open reasoning item, and the events that opened it."""
         if isinstance(self._open, _Reasoning):
             return self._open, b""
         closed = self._close("completed")
@@ -304,7 +303,6 @@ class ResponsesWriter:
         return done + self._event("response.reasoning_summary_part.done", **position, part=part)
 
     def _open_message(self) -> tuple[_Message, bytes]:
-        """Return the open message, and the events that opened it."""
         if isinstance(self._open, _Message):
             return self._open, b""
         closed = self._close("completed")

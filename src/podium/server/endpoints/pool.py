@@ -185,7 +185,6 @@ def best_worker(service: Service, principal: Principal) -> str | None:
 
 
 async def _planner(service: Service) -> WorkerProfile | None:
-    """Return the model that plans, if there is one."""
     planner = (await service.podium.open()).assembly.conductor.worker
     return None if planner is None else planner.profile
 

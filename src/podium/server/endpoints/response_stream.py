@@ -244,7 +244,6 @@ class ResponseStream(StreamSink):
             await self._exchange.send_chunk(b"".join(chunks))
 
     def _begin(self) -> StreamWriter:
-        """Return the writer, after its opening event."""
         assert self._writer is not None, "a stream is opened before it is written"
         if not self._has_begun:
             self._has_begun = True

@@ -88,7 +88,6 @@ class EventBroadcaster:
         return run_id in self._events
 
     def started_run(self, run_id: str) -> Run | None:
-        """Return a run of this process as it started."""
         events = self._events.get(run_id)
         return events[0].run if events and isinstance(events[0], RunStarted) else None
 

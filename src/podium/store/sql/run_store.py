@@ -541,7 +541,6 @@ class SqlRunStore(RunStore):
 async def _workers_of(
     connection: AsyncConnection, run_ids: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Return the workers of each run, sorted by name."""
     if not run_ids:
         return {}
     used = select(RUN_WORKERS.c.run_id, RUN_WORKERS.c.worker).where(
