@@ -45,8 +45,8 @@ def message(write: Write, text: str) -> str:
             "unknown key worker[0].price.cache; did you mean 'cached'?",
         ),
         (
-            WORKER + "price = { input = 1, output = 1, beyond = { ovr = 1 } }",
-            "unknown key worker[0].price.beyond.ovr; did you mean 'over'?",
+            WORKER + "price = { input = 1, output = 1, long_input = { above_token = 1 } }",
+            "unknown key worker[0].price.long_input.above_token; did you mean 'above_tokens'?",
         ),
         (WORKER + WORKER + "nam = 'x'", "unknown key worker[1].nam; did you mean 'name'?"),
     ],

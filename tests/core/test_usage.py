@@ -50,7 +50,9 @@ def test_a_cache_that_costs_less_but_was_not_reported_makes_the_cost_unknown() -
 
 
 def test_a_long_input_is_priced_as_a_whole_at_the_higher_rate() -> None:
-    price = Price(input=1.0, output=10.0, beyond=Price(input=2.0, output=15.0, over=200_000))
+    price = Price(
+        input=1.0, output=10.0, long_input=Price(input=2.0, output=15.0, above_tokens=200_000)
+    )
     assert price.cost(Usage(200_000, 0, 0, 0, 0)) == pytest.approx(0.2)
     assert price.cost(Usage(300_000, 100_000, 0, 0, 0)) == pytest.approx(0.6 + 1.5)
     assert (price.highest_input, price.highest_output) == (2.0, 15.0)

@@ -44,7 +44,7 @@ def test_every_table_is_in_it() -> None:
     text = reference()
     for name in ConfigFile.model_fields:
         assert f"[{name}]" in text or f"[{name}.NAME]" in text
-    assert "- `price.beyond.over` (whole number, required): " in text
+    assert "- `price.long_input.above_tokens` (whole number, required): " in text
 
 
 class Kitchen(Table):

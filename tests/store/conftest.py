@@ -169,7 +169,7 @@ def _pools(draw: st.DrawFn) -> Pool:
                 price=draw(
                     st.none()
                     | price
-                    | st.builds(Price, input=_NUMBERS, output=_NUMBERS, beyond=price)
+                    | st.builds(Price, input=_NUMBERS, output=_NUMBERS, long_input=price)
                 ),
                 limits=Limits(concurrency=draw(_COUNTS), timeout_seconds=draw(_NUMBERS)),
                 capabilities=draw(st.frozensets(st.sampled_from(CAPABILITIES))),

@@ -63,11 +63,11 @@ def test_every_price_rises_with_length_and_falls_with_caching(entry: CatalogueEn
     assert price.cached is None or price.cached < price.input
     assert price.cache_write is None or price.cache_write > price.input
     assert price.cache_write_1h is None or price.cache_write_1h > (price.cache_write or 0)
-    if price.beyond is not None:
-        assert price.beyond.over > 0
-        assert price.beyond.input > price.input
-        assert price.beyond.output > price.output
-        assert (price.beyond.cached is None) == (price.cached is None)
+    if price.long_input is not None:
+        assert price.long_input.above_tokens > 0
+        assert price.long_input.input > price.input
+        assert price.long_input.output > price.output
+        assert (price.long_input.cached is None) == (price.cached is None)
 
 
 @names
@@ -171,7 +171,7 @@ def test_two_models_cannot_have_one_name() -> None:
         {"colour": "red"},
         {"price": {"input": 1}},
         {"price": {"input": -1, "output": 1}},
-        {"price": {"input": 1, "output": 1, "beyond": {"input": 2, "output": 2}}},
+        {"price": {"input": 1, "output": 1, "long_input": {"input": 2, "output": 2}}},
         {"capabilities": ["telepathy"]},
         {"context_window": 0},
         {"default": "yes"},

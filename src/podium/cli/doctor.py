@@ -39,7 +39,7 @@ from podium.config.local_servers import (
     MAX_MODELS,
     find_local_servers,
 )
-from podium.config.sources import find
+from podium.config.sources import find_config_file
 from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Usage
@@ -104,7 +104,7 @@ def doctor(pool: options.Pool = None, config: options.Config = None) -> None:
 
 async def _examine(pool: PoolOptions) -> list[str]:
     """Print what is found, and return what prevents questions from being answered."""
-    file, problems = find(os.environ, config=pool.config), list[str]()
+    file, problems = find_config_file(os.environ, config=pool.config), list[str]()
     echo(f"podium {__version__} on Python {platform.python_version()}")
     echo(f"configuration: {file or f'no file; the default is {paths.config_file()}'}")
     try:

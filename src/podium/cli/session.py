@@ -49,7 +49,7 @@ from podium.client.run_options import RunOptions
 from podium.config import Settings
 from podium.config.schema import read_files
 from podium.config.settings import EVOLVED_PREFIX
-from podium.config.sources import find
+from podium.config.sources import find_config_file
 from podium.core.errors import StoreError
 from podium.core.events import (
     Emit,
@@ -86,7 +86,9 @@ def run_with_store(
     work: Callable[[RunStore], Awaitable[Result]],
     pool: Path | None = None,
 ) -> Result:
-    tables, _ = read_files(file for file in (find(os.environ, config=config), pool) if file)
+    tables, _ = read_files(
+        file for file in (find_config_file(os.environ, config=config), pool) if file
+    )
 
     async def work_with_store() -> Result:
         store = await open_store(

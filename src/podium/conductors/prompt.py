@@ -151,17 +151,17 @@ LONGEST_LINE: Final = 200
 """Characters of a step's reply that a trained model is shown."""
 
 
-class Limits(NamedTuple):
+class TextLimits(NamedTuple):
     """Characters of answers and conversations in a prompt."""
 
     answer: int
     conversation: int
 
 
-LIMITS: Final[dict[Length, Limits]] = {
-    "full": Limits(answer=16_000, conversation=8_000),
-    "compact": Limits(answer=1_500, conversation=600),
-    "trained": Limits(answer=1_500, conversation=600),
+TEXT_LIMITS: Final[dict[Length, TextLimits]] = {
+    "full": TextLimits(answer=16_000, conversation=8_000),
+    "compact": TextLimits(answer=1_500, conversation=600),
+    "trained": TextLimits(answer=1_500, conversation=600),
 }
 
 
@@ -209,7 +209,7 @@ class Prompt:
         return [{"role": one.role, "content": one.text} for one in self.messages(context)]
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
-        written = _end_of(text, LIMITS[self.length].answer)
+        written = _end_of(text, TEXT_LIMITS[self.length].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),
             user(fill_in("reask.txt", problem=str(problem), output=self._output)),
@@ -315,7 +315,7 @@ class Prompt:
         )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
-        turns = _last_turns(history, LIMITS[self.length].conversation)
+        turns = _last_turns(history, TEXT_LIMITS[self.length].conversation)
         return fill_in("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
 
     def _examples(self, context: PlanningContext) -> str:
@@ -362,7 +362,7 @@ class Prompt:
             return written
         if parsed.workflow != workflow:
             return written
-        return _end_of(text, LIMITS[self.length].answer)
+        return _end_of(text, TEXT_LIMITS[self.length].answer)
 
     def _revision(
         self, context: PlanningContext, previous: Round, workflow: Workflow, mark: str
@@ -387,7 +387,7 @@ class Prompt:
     def _result(self, context: PlanningContext, mark: str) -> str:
         if context.answer is None:
             return prompt_text("no_answer.txt")
-        answer = _end_of(context.answer, LIMITS[self.length].answer)
+        answer = _end_of(context.answer, TEXT_LIMITS[self.length].answer)
         return fill_in("answer.txt", answer=answer, mark=mark)
 
 

@@ -29,41 +29,41 @@ SECONDS_TO_ANSWER: Final = 5.0
 _SHOWN_BY_OLLAMA: Final[frozenset[Capability]] = frozenset({"tools", "vision"})
 
 
-class _Details(BaseModel):
+class _OllamaDetails(BaseModel):
     parameter_size: str = ""
 
 
-class _Model(BaseModel):
+class _OllamaModel(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     size: int = 0
-    details: _Details = _Details()
+    details: _OllamaDetails = _OllamaDetails()
 
 
-class _Tags(BaseModel):
-    models: list[_Model]
+class _TagsResponse(BaseModel):
+    models: list[_OllamaModel]
 
 
-class _Shown(BaseModel):
+class _ShowResponse(BaseModel):
     capabilities: frozenset[str] = frozenset()
 
 
-class _Named(BaseModel):
+class _ListedModel(BaseModel):
     id: Annotated[str, Field(min_length=1)]
 
 
-class _Listed(BaseModel):
-    data: list[_Named]
+class _ModelsResponse(BaseModel):
+    data: list[_ListedModel]
 
 
-ListT = TypeVar("ListT", bound=BaseModel)
+ResponseT = TypeVar("ResponseT", bound=BaseModel)
 
 
 async def _fetch(
     url: str,
-    form: type[ListT],
+    form: type[ResponseT],
     headers: Mapping[str, str] = {},
     body: Mapping[str, str] | None = None,
-) -> ListT | None:
+) -> ResponseT | None:
     """Return what a server tells of its models; None if there is no such answer."""
     import aiohttp  # here, because most starts ask no server and should not wait for it
 
@@ -90,7 +90,7 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
     Raises `ConfigError` if no server answers or it has no model.
     """
     server = base_url.rstrip("/").removesuffix("/v1")
-    tags = await _fetch(f"{server}/api/tags", _Tags)
+    tags = await _fetch(f"{server}/api/tags", _TagsResponse)
     if tags is None:
         raise ConfigError(
             f"no Ollama answers at {server} (OLLAMA_HOST); start it with `ollama serve`, or "
@@ -119,7 +119,9 @@ async def _ask_ollama(server: str, workers: Iterable[WorkerTable]) -> tuple[Work
     assumed = Catalogue.load().assumed_capabilities("ollama")
 
     async def ask(worker: WorkerTable) -> WorkerTable:
-        shown = await _fetch(f"{server}/api/show", _Shown, body={"model": worker.model or ""})
+        shown = await _fetch(
+            f"{server}/api/show", _ShowResponse, body={"model": worker.model or ""}
+        )
         found = _SHOWN_BY_OLLAMA & shown.capabilities if shown else frozenset()
         return worker.model_copy(update={"capabilities": assumed | found}) if found else worker
 
@@ -208,7 +210,7 @@ async def _served_models(
     endpoint = known.find_in(environment)
     assert endpoint is not None, "the environment was looked at"
     key = {"Authorization": f"Bearer {endpoint.api_key}"}
-    served = await _fetch(f"{endpoint.base_url.rstrip('/')}/models", _Listed, key)
+    served = await _fetch(f"{endpoint.base_url.rstrip('/')}/models", _ModelsResponse, key)
     if served is None:
         return defaults  # it need not have a list; a call will tell
     listed = tuple(model.id for model in served.data)
@@ -270,7 +272,11 @@ async def discover_settings(
     retired by `today` are warned of.
     """
     pool = pool or _named_pool(environment)
-    files = [path for path in (find(environment, config=config, directory=directory), pool) if path]
+    files = [
+        path
+        for path in (find_config_file(environment, config=config, directory=directory), pool)
+        if path
+    ]
     tables, planner = read_files(files)
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
@@ -319,7 +325,7 @@ def load(path: Path | str, *, today: datetime.date | None = None) -> Settings:
     return resolve(read_file(path), str(path), today=today)
 
 
-def find(
+def find_config_file(
     environment: Mapping[str, str], *, config: Path | None = None, directory: Path = Path()
 ) -> Path | None:
     """Return the configuration file in force, if there is one.

@@ -25,7 +25,7 @@ Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 LLAMACPP_PROVIDER: Final = "llamacpp"
-"""The provider of weights in GGUF files, those that Podium downloads included."""
+"""The provider of the weights that Podium ships and keeps."""
 
 TRANSFORMERS_PROVIDER: Final = "transformers"
 """The provider whose models may be directories, as their adapters are."""
@@ -77,19 +77,21 @@ PDF_PROVIDERS: Final = frozenset(
 )
 """Their models that see images read PDFs too."""
 
-_REACHED: Final = ("base_url", "key_env", "deployments")
-_NESTED: Final = "its steps are nested runs, whose calls have the models, prices and limits"
-_SCRIPT: Final = "it says what options.reply holds, and reaches nothing"
-_LOCAL: Final = "its weights run on this machine, in a process that Podium starts"
-_PROGRAMS: Final = "it runs the programs of other steps on this machine"
-_WITHIN: Final = "its weights run within Podium"
+_ADDRESS_KEYS: Final = ("base_url", "key_env", "deployments")
+_WHY_CONDUCTOR: Final = "its steps are nested runs, whose calls have the models, prices and limits"
+_WHY_SCRIPTED: Final = "it says what options.reply holds, and reaches nothing"
+_WHY_LLAMACPP: Final = "its weights run on this machine, in a process that Podium starts"
+_WHY_PYTHON: Final = "it runs the programs of other steps on this machine"
+_WHY_TRANSFORMERS: Final = "its weights run within Podium"
 
 UNUSED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
-    CONDUCTOR_PROVIDER: dict.fromkeys(("model", "price", "limits", *_REACHED, "options"), _NESTED),
-    "scripted": dict.fromkeys(_REACHED, _SCRIPT),
-    PYTHON_PROVIDER: dict.fromkeys(("model", "price", *_REACHED), _PROGRAMS),
-    LLAMACPP_PROVIDER: dict.fromkeys(_REACHED, _LOCAL),
-    TRANSFORMERS_PROVIDER: dict.fromkeys(_REACHED, _WITHIN),
+    CONDUCTOR_PROVIDER: dict.fromkeys(
+        ("model", "price", "limits", *_ADDRESS_KEYS, "options"), _WHY_CONDUCTOR
+    ),
+    "scripted": dict.fromkeys(_ADDRESS_KEYS, _WHY_SCRIPTED),
+    PYTHON_PROVIDER: dict.fromkeys(("model", "price", *_ADDRESS_KEYS), _WHY_PYTHON),
+    LLAMACPP_PROVIDER: dict.fromkeys(_ADDRESS_KEYS, _WHY_LLAMACPP),
+    TRANSFORMERS_PROVIDER: dict.fromkeys(_ADDRESS_KEYS, _WHY_TRANSFORMERS),
 }
 """By provider: keys without effect, and why."""
 

@@ -132,8 +132,8 @@ class Price:
         cached: That of input read from a cache; by default `input`.
         cache_write: That of input written to a cache; by default `input`.
         cache_write_1h: That of input cached for an hour; by default `cache_write`.
-        over: Tokens of input beyond which a price that is another's `beyond` applies.
-        beyond: The price of the whole call when its input is longer than `beyond.over`.
+        above_tokens: Tokens of input beyond which a price that is another's `long_input` applies.
+        long_input: The price of the whole call when its input is longer than its `above_tokens`.
 
     """
 
@@ -142,8 +142,8 @@ class Price:
     cached: float | None = None
     cache_write: float | None = None
     cache_write_1h: float | None = None
-    over: int = 0
-    beyond: Price | None = None
+    above_tokens: int = 0
+    long_input: Price | None = None
 
     def cost(self, usage: Usage) -> float | None:
         """Return the cost in US dollars; None if a count that matters is unknown."""
@@ -151,8 +151,8 @@ class Price:
             return 0.0
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
-        if self.beyond is not None and usage.input_tokens > self.beyond.over:
-            return self.beyond.cost(usage)
+        if self.long_input is not None and usage.input_tokens > self.long_input.above_tokens:
+            return self.long_input.cost(usage)
         cached, written = usage.cached_input_tokens, usage.cache_write_tokens
         hour = usage.cache_write_1h_tokens
         if (
@@ -181,12 +181,12 @@ class Price:
     def highest_input(self) -> float:
         """The most that one input token can cost, for reserving money before a call."""
         prices = [self.input, self.cached or 0, self.cache_write or 0, self.cache_write_1h or 0]
-        return max(prices + ([self.beyond.highest_input] if self.beyond else []))
+        return max(prices + ([self.long_input.highest_input] if self.long_input else []))
 
     @property
     def highest_output(self) -> float:
         """The most that one output token can cost, for reserving money before a call."""
-        return max(self.output, self.beyond.highest_output if self.beyond else 0)
+        return max(self.output, self.long_input.highest_output if self.long_input else 0)
 
 
 FREE: Final = Price(input=0, output=0)

@@ -74,7 +74,7 @@ class Journal:
             self._closed = True
             raise self.error
 
-    def lose(self, error: RunTakenOver) -> None:
+    def mark_taken_over(self, error: RunTakenOver) -> None:
         """Stop writing, because another process has taken the run over."""
         self._closed = True
         self._backlog.clear()
@@ -124,7 +124,7 @@ class Journal:
             try:
                 await self._write(event)
             except RunTakenOver as error:
-                self.lose(error)
+                self.mark_taken_over(error)
             except StoreError as error:
                 self._fall_behind(error)
             # A bug of a third-party store must not cost the answer either.
@@ -203,7 +203,9 @@ class Heartbeat:
             return
         for journal in tuple(self._journals):
             if journal.run_id in lost:
-                journal.lose(RunTakenOver(f"{journal.run_id} was taken over by another process"))
+                journal.mark_taken_over(
+                    RunTakenOver(f"{journal.run_id} was taken over by another process")
+                )
 
 
 class RunSink(NamedTuple):

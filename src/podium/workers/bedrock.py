@@ -47,7 +47,7 @@ from podium.workers.http import EventReader, Http, HttpCall, ServerEvent
 NO_OUTPUT: Final = "(no output)"
 """The text of an empty tool result, which Converse refuses."""
 
-_BOTCHED: Final = ("malformed_model_output", "malformed_tool_use")
+_MALFORMED_CALL_REASONS: Final = ("malformed_model_output", "malformed_tool_use")
 """Stop reasons of output that the API itself could not read."""
 
 _CACHING: Final = re.compile(r"\banthropic\.|\bamazon\.nova")
@@ -161,7 +161,7 @@ class ConverseReplyParser(ReplyParser):
         return self._message.feed({"type": kind, **event})
 
     def _stop_reason(self, reason: str) -> str:
-        if reason in _BOTCHED:
+        if reason in _MALFORMED_CALL_REASONS:
             raise BadReply(f"{self.label} wrote invalid output: {reason}")
         return "refusal" if reason in _REFUSED else reason
 

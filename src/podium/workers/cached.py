@@ -175,8 +175,8 @@ class CachedWorker:
         self.profile = profile = worker.profile
         self._worker = worker
         self._cache = cache
-        who = (profile.name, profile.provider, profile.model, fingerprint)
-        self._who = hashlib.blake2b(repr(who).encode(), digest_size=16)
+        identity = (profile.name, profile.provider, profile.model, fingerprint)
+        self._identity = hashlib.blake2b(repr(identity).encode(), digest_size=16)
 
     async def reply(self, request: Request) -> Reply:
         return await self._cache.fetch(self._key(request), lambda: self._worker.reply(request))
@@ -202,7 +202,7 @@ class CachedWorker:
 
         A request's `repr` leaves out hints and newer fields, so old caches stay valid.
         """
-        key = self._who.copy()
+        key = self._identity.copy()
         key.update(repr(request).encode())
         if not request.parallel_tools:
             key.update(b"one tool at a time")

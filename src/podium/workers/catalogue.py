@@ -46,19 +46,19 @@ class TokenRates(Table):
 class LongInputRates(TokenRates):
     """Prices that replace the others if the input is long."""
 
-    over: Tokens = Field(description="the input tokens beyond which these prices hold")
+    above_tokens: Tokens = Field(description="the input tokens beyond which these prices hold")
 
 
 class PriceTable(TokenRates):
     """A price as written in a file."""
 
-    beyond: LongInputRates | None = Field(
+    long_input: LongInputRates | None = Field(
         default=None, description="what replaces these prices when the input is long"
     )
 
     def price(self) -> Price:
-        beyond = Price(**self.beyond.model_dump()) if self.beyond else None
-        return Price(**self.model_dump(exclude={"beyond"}), beyond=beyond)
+        long_input = Price(**self.long_input.model_dump()) if self.long_input else None
+        return Price(**self.model_dump(exclude={"long_input"}), long_input=long_input)
 
 
 class CatalogueEntry(Table):

@@ -46,7 +46,7 @@ IMAGES_ONLY: Final = "The tool showed pictures, which follow."
 
 UNREAD_PDF: Final = "[a PDF that you cannot read]"
 
-OWNED: Final = frozenset(
+RESERVED_FIELDS: Final = frozenset(
     {
         "model",
         "messages",
@@ -273,7 +273,7 @@ _FINISH: Final[Mapping[str, Finish]] = {
 
 _THINKING_FIELDS: Final = ("reasoning_content", "reasoning")
 
-_GROWING: Final = ("text", "summary", "data")
+_CONCATENATED_FIELDS: Final = ("text", "summary", "data")
 """Fields of a reasoning detail that arrive in fragments."""
 
 
@@ -481,7 +481,7 @@ def _merge_detail(fragments: list[Document]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for key in dict.fromkeys(key for fragment in fragments for key in fragment):
         values = [fragment[key] for fragment in fragments if fragment.get(key) is not None]
-        if key in _GROWING and all(isinstance(value, str) for value in values):
+        if key in _CONCATENATED_FIELDS and all(isinstance(value, str) for value in values):
             whole[key] = "".join(values)
         else:
             whole[key] = values[-1] if values else None
@@ -542,7 +542,7 @@ class CompatibleWorker(HostedWorker):
     """A worker behind an OpenAI-compatible endpoint."""
 
     wire: ClassVar[Wire | None] = "chat"
-    reserved_fields: ClassVar[frozenset[str]] = OWNED
+    reserved_fields: ClassVar[frozenset[str]] = RESERVED_FIELDS
 
     @property
     def variant(self) -> ChatVariant:

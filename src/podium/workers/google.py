@@ -55,7 +55,7 @@ _FINISH: Final[Mapping[str, Finish]] = {
     "OTHER": "refused",
 }
 
-_BOTCHED: Final = frozenset(
+_MALFORMED_CALL_REASONS: Final = frozenset(
     {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"}
 )
 """Finish reasons of output that the API itself could not read."""
@@ -116,7 +116,7 @@ class GeminiReplyParser(ReplyParser):
 
     def _take_end(self, candidate: Document) -> None:
         reason = fields.get_text(candidate, "finishReason")
-        if reason in _BOTCHED:
+        if reason in _MALFORMED_CALL_REASONS:
             said = fields.get_text(candidate, "finishMessage") or reason
             raise BadReply(f"{self.label} wrote invalid output: {said}")
         if reason:

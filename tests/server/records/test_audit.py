@@ -16,7 +16,7 @@ from podium.config.schema import StoreSettings
 from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
 from podium.server.access import Principal
-from podium.server.records.audit import REPEAT_SECONDS, AuditRecorder, fingerprint, plain
+from podium.server.records.audit import REPEAT_SECONDS, AuditRecorder, fingerprint, to_json_value
 from podium.store.sql.run_store import SqlRunStore
 
 PROFILE = WorkerProfile(name="solo", capabilities=frozenset({"tools", "json", "vision"}))
@@ -55,7 +55,7 @@ async def test_a_start_is_entered_with_what_changed_since_the_last(store: SqlRun
 
 def test_the_fingerprint_is_the_same_in_every_process_and_knows_no_password() -> None:
     names = frozenset({"tools", "json", "vision"})
-    assert plain(names) == ["json", "tools", "vision"]  # however a process orders its sets
+    assert to_json_value(names) == ["json", "tools", "vision"]  # however a process orders its sets
     secret = replace(SETTINGS, store=StoreSettings(url="postgresql://ada:secret@host/db"))
     assert fingerprint(secret) == fingerprint(SETTINGS)
     assert fingerprint(replace(SETTINGS, mask_names=True)) != fingerprint(SETTINGS)

@@ -20,7 +20,7 @@ from podium.core.workflow import (
     Workflow,
 )
 
-Tolerate = Callable[[str, str, str], None]
+OnWarning = Callable[[str, str, str], None]
 """Receives a list, a quirk of it and its reading; keeps a warning or raises `MalformedPlan`."""
 
 _ID: Final = re.compile(r"[0-9]{1,9}")
@@ -78,7 +78,7 @@ def subtask_text(entry: Entry) -> str:
     return value
 
 
-def access_of(entry: Entry, index: int, tolerate: Tolerate) -> Access:
+def access_of(entry: Entry, index: int, on_warning: OnWarning) -> Access:
     """Return the access of step `index`: `all`, or earlier steps in ascending order."""
     value = entry.value
     if value is None or (isinstance(value, str) and value.strip().lower() in _NO_ACCESS):
@@ -90,7 +90,7 @@ def access_of(entry: Entry, index: int, tolerate: Tolerate) -> Access:
     if any(_is_all(item) for item in value):
         if len(value) > 1:
             fact = f"{entry.name} is {entry.shown}, and 'all' already includes every earlier step"
-            tolerate(entry.where, fact, "it was read as all")
+            on_warning(entry.where, fact, "it was read as all")
         return "all"
     numbers = [_whole_number(item) for item in value]
     reads = [number for number in numbers if number is not None and 0 <= number < index]
@@ -99,7 +99,7 @@ def access_of(entry: Entry, index: int, tolerate: Tolerate) -> Access:
     access = tuple(sorted(set(reads)))
     if list(access) != reads:
         fact = f"{entry.name} is {entry.shown}, and steps belong there once, in ascending order"
-        tolerate(entry.where, fact, f"it was read as {list(access)}")
+        on_warning(entry.where, fact, f"it was read as {list(access)}")
     return access
 
 
@@ -299,11 +299,13 @@ def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str,
     }
 
 
-def read_steps(steps: Sequence[object], pool: Pool | None, tolerate: Tolerate) -> tuple[Step, ...]:
-    return tuple(read_step(index, step, pool, tolerate) for index, step in enumerate(steps))
+def read_steps(
+    steps: Sequence[object], pool: Pool | None, on_warning: OnWarning
+) -> tuple[Step, ...]:
+    return tuple(read_step(index, step, pool, on_warning) for index, step in enumerate(steps))
 
 
-def read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -> Step:
+def read_step(index: int, step: object, pool: Pool | None, on_warning: OnWarning) -> Step:
     if not isinstance(step, Mapping):
         expected = f"a step is an object with {', '.join(STEP_KEYS)}"
         raise Entry(STEPS, f"step {index}", step).wrong(expected)
@@ -317,7 +319,7 @@ def read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -
             name = Entry(STEPS, "", key).shown
             known = ", ".join((*STEP_KEYS, CONDITION))
             fact = f"step {index} has a key {name}, and a step has only {known}"
-            tolerate(STEPS, fact, "it was ignored")
+            on_warning(STEPS, fact, "it was ignored")
     worker, subtask, access = (
         Entry(STEPS, f"the {key} of step {index}", step[key]) for key in STEP_KEYS
     )
@@ -325,7 +327,7 @@ def read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -
     return Step(
         worker_name(worker, pool),
         subtask_text(subtask),
-        access_of(access, index, tolerate),
+        access_of(access, index, on_warning),
         condition_of(condition, index),
     )
 
@@ -363,7 +365,7 @@ def parse(
     """
     warnings: list[str] = []
 
-    def tolerate(where: str, fact: str, reading: str) -> None:
+    def on_warning(where: str, fact: str, reading: str) -> None:
         warnings.append(f"{where}: {fact}; {reading}")
 
     plan = find(text)
@@ -372,16 +374,16 @@ def parse(
         fact = f"{len(rest)} characters of text follow the plan, which must end the reply"
         if strict:
             raise MalformedPlan(PLAN, f"{fact}; write nothing after it")
-        tolerate(PLAN, fact, "they were ignored")
+        on_warning(PLAN, fact, "they were ignored")
     if not any(plan.lists.values()):
         if may_accept:
             return ParsedPlan(None, tuple(warnings))
         raise MalformedPlan(PLAN, "it has no steps; write at least one, there is no answer yet")
     _check_lengths(plan.lists, max_steps)
     if STEPS in plan.lists:
-        steps = read_steps(plan.lists[STEPS], pool, tolerate)
+        steps = read_steps(plan.lists[STEPS], pool, on_warning)
     else:
-        steps = _steps_of_lists(plan.lists, pool, tolerate)
+        steps = _steps_of_lists(plan.lists, pool, on_warning)
     if steps[0].access == "all" and not may_accept:
         steps = (replace(steps[0], access=()), *steps[1:])
     return ParsedPlan(Workflow(steps), tuple(warnings))
@@ -405,18 +407,18 @@ def _check_lengths(lists: Mapping[str, Sequence[object]], max_steps: int) -> Non
 
 
 def _steps_of_lists(
-    lists: Mapping[str, Sequence[object]], pool: Pool, tolerate: Tolerate
+    lists: Mapping[str, Sequence[object]], pool: Pool, on_warning: OnWarning
 ) -> tuple[Step, ...]:
     rows = zip(*(lists[label] for label in LISTS), strict=True)
-    return tuple(read_list_step(index, row, pool, tolerate) for index, row in enumerate(rows))
+    return tuple(read_list_step(index, row, pool, on_warning) for index, row in enumerate(rows))
 
 
-def read_list_step(index: int, row: Sequence[object], pool: Pool, tolerate: Tolerate) -> Step:
+def read_list_step(index: int, row: Sequence[object], pool: Pool, on_warning: OnWarning) -> Step:
     worker, subtask, access = (
         Entry(label, f"entry {index}", value) for label, value in zip(LISTS, row, strict=True)
     )
     name = worker_name(worker, pool)
     if worker.value == name:
         fact = f"entry {index} is the name {worker.shown}, and ids belong there"
-        tolerate(MODEL_ID, fact, f"it was read as {pool.index(name)}")
-    return Step(name, subtask_text(subtask), access_of(access, index, tolerate))
+        on_warning(MODEL_ID, fact, f"it was read as {pool.index(name)}")
+    return Step(name, subtask_text(subtask), access_of(access, index, on_warning))

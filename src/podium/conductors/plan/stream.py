@@ -126,17 +126,17 @@ class PlanStream:
     def _step_before(self, count: int, another_follows: bool) -> Step | None:
         """Return the step that the latest of `count` entries completed, unless it may be last."""
         index, label = count - 1, self._label
-        tolerate = _ignore
+        on_warning = _ignore
         if label == STEPS:
             if not another_follows or count >= self._max_steps:
                 return None
-            step = read_step(index, self._entries[index], self._pool, tolerate)
+            step = read_step(index, self._entries[index], self._pool, on_warning)
         elif label == ACCESS_LIST and all(name in self._lists for name in LISTS[:-1]):
             length = len(self._lists[MODEL_ID])
             if not count < length <= self._max_steps or length != len(self._lists[SUBTASKS]):
                 return None
             entries = [*(self._lists[name][index] for name in LISTS[:-1]), self._entries[index]]
-            step = read_list_step(index, entries, self._pool, tolerate)
+            step = read_list_step(index, entries, self._pool, on_warning)
         else:
             return None
         if index == 0 and step.access == "all" and not self._may_accept:

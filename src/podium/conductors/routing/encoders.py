@@ -166,9 +166,9 @@ class _Norm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """A linear layer; `strata` has the weight's blocks of each stretch of rows."""
+    """A linear layer; `row_blocks` has the weight's blocks of each stretch of rows."""
 
-    strata: tuple[Array, ...]
+    row_blocks: tuple[Array, ...]
     bias: Array
 
     @classmethod
@@ -180,7 +180,7 @@ class Linear:
         """Return the rows times the weight, plus the bias."""
         found: Array = np.empty((len(rows), len(self.bias)), dtype=rows.dtype)
         by_block = found.reshape(len(rows), -1, BLOCK).transpose(1, 0, 2)
-        for position, blocks in enumerate(self.strata):
+        for position, blocks in enumerate(self.row_blocks):
             part = rows[:, position * DEPTH : (position + 1) * DEPTH]
             if position == 0:
                 np.matmul(part, blocks, out=by_block)
@@ -199,15 +199,15 @@ class _Layer:
     """A layer of BERT. Query, key and value are one matrix: one product is faster than three."""
 
     attention: Linear
-    attended: Linear
+    attention_output: Linear
     attention_norm: _Norm
-    widened: Linear
-    narrowed: Linear
+    intermediate: Linear
+    output: Linear
     output_norm: _Norm
 
     def __call__(self, rows: Array) -> Array:
-        mixed = self.attention_norm(self.attended(self._attend(rows)) + rows)
-        return self.output_norm(self.narrowed(_gelu(self.widened(mixed))) + mixed)
+        mixed = self.attention_norm(self.attention_output(self._attend(rows)) + rows)
+        return self.output_norm(self.output(_gelu(self.intermediate(mixed))) + mixed)
 
     def _attend(self, rows: Array) -> Array:
         count, width = rows.shape

@@ -123,7 +123,7 @@ class Gateway:
         if request.store and request.echoed is not None:
             kept = (prompt.messages, reply) if guarded is None else guarded.kept
             if kept is not None:
-                cost.run = await self._responses.keep_reply(
+                cost.run = await self._responses.store_reply(
                     id_,
                     request,
                     principal,

@@ -372,7 +372,7 @@ class StoredResponses:
         withheld = dict.fromkeys(_FREE_TEXT & request.echoed.keys(), "[withheld]")
         return {**request.echoed, "metadata": None, **withheld}
 
-    async def keep_reply(
+    async def store_reply(
         self,
         id_: str,
         request: ApiRequest,

@@ -271,7 +271,11 @@ class TierHandler:
             is_same = run.request.fingerprint.startswith(f"{fingerprint.settings}.")
         else:
             is_same = run.request.fingerprint == ".".join(fingerprint)
-        if not is_same or not continues(run, found) or _can_be_seen_better(run, found.results):
+        if (
+            not is_same
+            or not continues(run, found)
+            or _another_worker_sees_more(run, found.results)
+        ):
             return None
         return run, found.results
 
@@ -288,7 +292,7 @@ class TierHandler:
         run = await self._repository.run(rerun.run, principal, "podium.rerun")
         if await self._repository.is_claimed(run):
             raise ApiError("conflict", f"{run.id} is still running; run it again when it has ended")
-        rounds = done_before(run, rerun)
+        rounds = steps_kept_by_rerun(run, rerun)
         principal.check_workflow(
             {
                 step.worker: run.pool[step.worker].provider
@@ -379,7 +383,7 @@ class TierHandler:
         return (principal.exclude | principal.disabled) & self._excludable
 
 
-def _can_be_seen_better(run: Run, results: Iterable[ToolResult]) -> bool:
+def _another_worker_sees_more(run: Run, results: Iterable[ToolResult]) -> bool:
     """True if results have images that the waiting worker cannot see, and another worker can."""
     images = [image for result in results for image in result.images]
     waiting = {step.answered_by or step.worker for step in run.steps if step.waiting_for}
@@ -388,7 +392,7 @@ def _can_be_seen_better(run: Run, results: Iterable[ToolResult]) -> bool:
     return any(all(can_see(other, image) for image in images) for other in run.pool)
 
 
-def done_before(run: Run, rerun: Rerun) -> tuple[Round, ...]:
+def steps_kept_by_rerun(run: Run, rerun: Rerun) -> tuple[Round, ...]:
     """Return the rounds of a run with the steps that a rerun keeps, without their calls."""
     last = len(run.rounds) - 1 if rerun.round is None else rerun.round
     if run.rounds and (

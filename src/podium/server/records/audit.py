@@ -120,11 +120,11 @@ def fingerprint(settings: Settings) -> str:
         "server": settings.server.model_dump(exclude={"host", "port"}),
         "guardrails": [guardrail.model_dump() for guardrail in settings.guardrails],
     }
-    written = json.dumps(document, sort_keys=True, default=plain)
+    written = json.dumps(document, sort_keys=True, default=to_json_value)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-def plain(value: object) -> object:
+def to_json_value(value: object) -> object:
     """Convert sets and paths to JSON values; functions become null."""
     if isinstance(value, frozenset | set):
         return sorted(map(str, value))

@@ -188,7 +188,7 @@ class BufferedRunStore(RunStore):
         """Store nothing of a run that starts now."""
         self._not_stored.add(run.id)
 
-    def keeps(self, run_id: str) -> bool:
+    def is_stored(self, run_id: str) -> bool:
         return run_id not in self._not_stored and run_id not in self._held
 
     async def give_feedback(self, feedback: Feedback) -> None:
@@ -202,7 +202,7 @@ class BufferedRunStore(RunStore):
 
     async def feedback_of(self, run_id: str) -> Feedback | None:
         """Return the feedback on a run, if any; an unwritten run has none."""
-        if not self.keeps(run_id) or self._unwritten_run(run_id) is not None:
+        if not self.is_stored(run_id) or self._unwritten_run(run_id) is not None:
             return None
         return await self._store.feedback.get(run_id)
 
@@ -244,7 +244,7 @@ class BufferedRunStore(RunStore):
             await self._finish(run)
 
     async def _finish(self, run: Run) -> None:
-        if not self.keeps(run.id):
+        if not self.is_stored(run.id):
             self._not_stored.discard(run.id)
             self._held.pop(run.id, None)  # it may end before `begin` was called
             if self._shared:
