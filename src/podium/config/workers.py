@@ -25,7 +25,7 @@ Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 LLAMACPP_PROVIDER: Final = "llamacpp"
-"""The provider of the weights that Podium ships and keeps."""
+"""The provider of weights in GGUF files, those that Podium downloads included."""
 
 TRANSFORMERS_PROVIDER: Final = "transformers"
 """The provider whose models may be directories, as their adapters are."""
