@@ -47,7 +47,7 @@ def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ())
     )
 
 
-RESEARCH: Final = ("evolve", "etudes.", "oracle", "drop", "keep_needed", "flaky")
+RESEARCH: Final = ("evolve", "etudes.", "oracle", "drop", "flaky")
 """Tables and keys for experiments and études, which the page leaves out."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks import SplitShares, TaskRecord, build_mix, load_source, paper_mix
+from podium.tasks import SplitShares, TaskRecord, build_mix, load_source
 
 SIZES = {"math500": 500, "mmlu": 900, "rlpr": 700, "livecodebench": 400}
 
@@ -73,10 +73,11 @@ def test_a_shortage_names_the_source_and_what_it_has() -> None:
 
 
 def test_a_mix_is_loaded_by_the_names_of_its_sources(data: Path) -> None:
-    mix = paper_mix(("math500", "mmlu:test", "gsm8k"), data=data, per_source=2)
+    sources = {name: load_source(name, data) for name in ("math500", "mmlu:test", "gsm8k")}
+    mix = build_mix(sources, per_source=2)
     assert Counter(record.grader for record in mix.train) == {"math": 2, "letter": 2, "number": 2}
     with pytest.raises(ConfigError, match="rlpr_train"):
-        paper_mix(("rlpr",), data=data / "math")
+        load_source("rlpr", data / "math")
 
 
 def test_a_source_may_be_several_splits(data: Path) -> None:

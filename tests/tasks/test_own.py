@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks import load_task_file, read_records
+from podium.tasks import load_suite, read_records
 
 GOOD = '{"question": "1 + 1?", "answer": 2, "grader": "number"}\n'
 
@@ -20,7 +20,7 @@ async def test_json_lines_become_tasks(tmp_path: Path) -> None:
     path = written(
         tmp_path, GOOD + '\n{"id": "x", "question": "?", "answer": "a", "grader": "exact"}'
     )
-    first, second = load_task_file(path)
+    first, second = load_suite(path)
     assert (first.id, first.question, first.answer) == ("mine/1", "1 + 1?", "2")
     assert await first.grader("two is 2")
     assert second.id == "x"
@@ -32,7 +32,7 @@ async def test_a_table_becomes_tasks(tmp_path: Path) -> None:
         'q1,"Which, of\nthem?",B,letter,choice\n'
         ",2*3?,6,number,\n"
     )
-    first, second = load_task_file(written(tmp_path, text, "mine.csv"))
+    first, second = load_suite(written(tmp_path, text, "mine.csv"))
     assert (first.id, first.question, first.kind) == ("q1", "Which, of\nthem?", "choice")
     assert await first.grader("(B)")
     assert second.id == "mine/4"

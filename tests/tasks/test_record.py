@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, StoreError
-from podium.tasks import TaskRecord, load_task_file, read_records, save_suite
+from podium.tasks import TaskRecord, load_suite, read_records, save_suite
 
 RECORDS = [
     TaskRecord(id="a", question="Which river?", answer="Seine", grader="exact", kind="rivers"),
@@ -32,7 +32,7 @@ def test_records_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
 async def test_a_task_from_a_file_grades_as_its_record_says(tmp_path: Path) -> None:
     path = tmp_path / "suite.jsonl"
     save_suite(path, RECORDS)
-    river, length, echo = load_task_file(path)
+    river, length, echo = load_suite(path)
     assert (river.id, river.kind, river.answer) == ("a", "rivers", "Seine")
     assert await river.grader("seine")
     assert await length.grader("5.4")

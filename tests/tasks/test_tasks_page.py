@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_task_file
+from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_suite
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "tasks.md").read_text("utf-8")
@@ -18,7 +18,7 @@ def test_the_examples_of_own_tasks_load(language: str, count: int, tmp_path: Pat
     (example,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / f"mine.{language}"
     path.write_text(example, "utf-8")
-    assert len(load_task_file(path)) == count
+    assert len(load_suite(path)) == count
 
 
 def test_every_grader_and_every_suite_with_its_splits_is_reported() -> None:

@@ -82,7 +82,6 @@ class ExampleSettings:
     correct_split_share: float = 0.65
     correct_access_share: float = 0.5
     drop: float = 0.2
-    keep_needed: bool = True
     flaky_share: float = FLAKY
     flaky_seed: int = 0
     order: plan.Order = "step-by-step"
@@ -419,6 +418,4 @@ def make_training_contexts(
         else:
             asked = settings.draw_etude(rng)
             needed = asked.families
-        yield TrainingContext(
-            asked, settings.draw_pool(rng, needed if settings.keep_needed else ())
-        )
+        yield TrainingContext(asked, settings.draw_pool(rng, needed))

@@ -403,7 +403,6 @@ def _settings(
         correct_split_share=data.correct_split_share,
         correct_access_share=data.correct_access_share,
         drop=pool.worker_dropout,
-        keep_needed=pool.keep_needed,
         flaky_share=pool.flaky_rate or FLAKY,
         flaky_seed=recipe.run.seed,
     )

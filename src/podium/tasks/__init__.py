@@ -2,8 +2,8 @@
 
 load_suite      études, a benchmark, a reasoning-gym generator or a user's file, by name or
                 path; `read_suite` also returns the lines that it skipped
-TaskRecord      a task as data; `save_suite`, `load_task_file` and `read_records` for files
-paper_mix       the paper's mix of training problems; `build_mix` for any other
+TaskRecord      a task as data; `save_suite` and `read_records` for files
+build_mix       training problems of several benchmarks, as in the paper
 make_grader     a grader by name
 """
 
@@ -15,20 +15,17 @@ from podium.tasks.records import (
     LoadedTasks,
     SkippedLine,
     TaskRecord,
-    load_task_file,
     read_records,
     save_suite,
 )
 from podium.tasks.suites import (
     NAMES,
-    PAPER_SOURCES,
     SplitShares,
     TrainingMix,
     build_mix,
     gym_suite,
     load_source,
     load_suite,
-    paper_mix,
     read_suite,
 )
 
@@ -36,7 +33,6 @@ __all__ = [
     "BENCHMARKS",
     "GRADERS",
     "NAMES",
-    "PAPER_SOURCES",
     "LoadedTasks",
     "SkippedLine",
     "SplitShares",
@@ -47,9 +43,7 @@ __all__ = [
     "load_records",
     "load_source",
     "load_suite",
-    "load_task_file",
     "make_grader",
-    "paper_mix",
     "read_records",
     "read_suite",
     "save_suite",

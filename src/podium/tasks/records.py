@@ -218,11 +218,6 @@ class FileLine(NamedTuple):
     data: object
 
 
-def load_task_file(path: Path, judge: Worker | None = None) -> list[Task]:
-    """Load the tasks of a file; a line that is no task is an error."""
-    return list(read_task_file(path, judge).require_complete().tasks)
-
-
 def read_records(path: Path) -> list[TaskRecord]:
     """Read the tasks of a file as records."""
     return list(read_task_file(path).require_complete().records)

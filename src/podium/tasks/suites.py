@@ -112,9 +112,10 @@ def _require_generator(name: str) -> None:
     raise ConfigError(f"{GYM} has no generator {name!r}; {nearest(name, known, GYM + ':{}')}")
 
 
-PAPER_SOURCES: Final = ("math500", "mmlu:auxiliary_train", "rlpr", "livecodebench")
-PAPER_SIZE: Final = 240
-PAPER_SEED: Final = 42
+DEFAULT_PER_SOURCE: Final = 240
+"""Problems of each source, as in the paper."""
+
+DEFAULT_MIX_SEED: Final = 42
 
 
 class SplitShares(NamedTuple):
@@ -137,19 +138,6 @@ class TrainingMix:
     test: tuple[TaskRecord, ...]
 
 
-def paper_mix(
-    sources: Sequence[str] = PAPER_SOURCES,
-    *,
-    data: Path | None = None,
-    per_source: int | None = PAPER_SIZE,
-    seed: int = PAPER_SEED,
-    shares: SplitShares = PAPER_SHARES,
-) -> TrainingMix:
-    """The mix of these benchmarks, from the directory `data` or else from the hub."""
-    loaded = {name: load_source(name, data) for name in sources}
-    return build_mix(loaded, per_source=per_source, seed=seed, shares=shares)
-
-
 def load_source(name: str, data: Path | None = None) -> list[TaskRecord]:
     """A benchmark by its name, with its splits where they are wanted: `mmlu:dev+val`."""
     benchmark, _, splits = name.partition(":")
@@ -163,8 +151,8 @@ def load_source(name: str, data: Path | None = None) -> list[TaskRecord]:
 def build_mix(
     sources: Mapping[str, Sequence[TaskRecord]],
     *,
-    per_source: int | None = PAPER_SIZE,
-    seed: int = PAPER_SEED,
+    per_source: int | None = DEFAULT_PER_SOURCE,
+    seed: int = DEFAULT_MIX_SEED,
     shares: SplitShares = PAPER_SHARES,
 ) -> TrainingMix:
     """Divide each source, then take `per_source` of every training share; with None, as many as the

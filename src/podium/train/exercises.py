@@ -21,7 +21,7 @@ from podium.core.errors import ConfigError
 from podium.core.pool import Pool
 from podium.core.run import Round
 from podium.core.task import Task
-from podium.tasks import TaskRecord, load_source, paper_mix, read_records
+from podium.tasks import TaskRecord, build_mix, load_source, read_records
 from podium.tasks.suites import PAPER_SHARES, SplitShares, seeded_rank
 from podium.train.recipe import Recipe
 
@@ -43,11 +43,10 @@ def load_task_split(recipe: Recipe) -> TaskSplit:
     data = recipe.data
     if data.mix is not None:
         path = Path(data.mix.path) if data.mix.path else None
-        sources, train = sorted(data.mix.sources), data.mix.train_share
+        sources = {name: load_source(name, path) for name in sorted(data.mix.sources)}
+        train = data.mix.train_share
         shares = PAPER_SHARES if train is None else SplitShares(train, 1 - train, 0.0)
-        mix = paper_mix(
-            sources, data=path, per_source=data.mix.per_source, seed=data.mix.seed, shares=shares
-        )
+        mix = build_mix(sources, per_source=data.mix.per_source, seed=data.mix.seed, shares=shares)
         return TaskSplit(_check_graders(mix.train), mix.validation)
     if data.suite is not None:
         path = Path(data.suite.path) if data.suite.path else None

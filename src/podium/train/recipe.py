@@ -50,13 +50,13 @@ NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "answers", "estimate")
 
 NOT_FOR_DESCRIPTIONS: Final = (
     *("pool.file", "pool.subset", "pool.base", "pool.adapters", "pool.oracle"),
-    *("pool.keep_needed", "pool.shuffle"),
+    "pool.shuffle",
     *("prompt.fixed_subtasks", "prompt.max_steps"),
 )
 """Keys without effect where pools are only described."""
 
 POOL_KEYS: Final = {"file": ("subset", "shuffle", "descriptions"), "adapters": ("base",)}
-ETUDE_POOL_KEYS: Final = ("worker_dropout", "keep_needed", "flaky_rate")
+ETUDE_POOL_KEYS: Final = ("worker_dropout", "flaky_rate")
 """The keys of `[pool]` that go with each way of naming workers."""
 
 ETUDE_KEYS: Final = {
@@ -77,7 +77,7 @@ NOT_FOR_EVOLUTION: Final = (
     *("prompt", "reward", "recursion", "answers"),
     *("model.adapter", "model.adapters", "model.lora", "model.dtype"),
     "model.gradient_checkpointing",
-    *("pool.subset", "pool.shuffle", "pool.worker_dropout", "pool.keep_needed"),
+    *("pool.subset", "pool.shuffle", "pool.worker_dropout"),
     *("data.etudes.everyday_share", "data.etudes.later_round_share"),
     *("run.save_every", "run.max_checkpoints", "run.minutes"),
     *("run.eval_temperature", "run.baselines", "run.log"),

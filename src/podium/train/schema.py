@@ -120,9 +120,6 @@ class PoolTable(Table):
     worker_dropout: Share = Field(
         default=0.2, description="études: the chance that a worker is left out of a pool"
     )
-    keep_needed: bool = Field(
-        default=True, description="études: never leave out a worker that the question needs"
-    )
     flaky_rate: Share = Field(
         default=0.0,
         description="études: share of requests, chosen by hash, that a worker declines; with "

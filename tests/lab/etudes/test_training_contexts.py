@@ -54,16 +54,6 @@ def test_pools_are_described_in_words_for_training_and_shuffled(
     assert {practice.pool.names[0] for practice in sample} == set(ROLES)
 
 
-def test_keep_needed_off_may_drop_needed_workers() -> None:
-    hard = contexts(4, drop=0.5, keep_needed=False, everyday_share=0.0)
-    missing = [
-        not set(asked.families) <= set(pool.names)
-        for asked, pool, _ in islice(hard, 100)
-        if isinstance(asked, Etude)
-    ]
-    assert 20 < sum(missing) < 100
-
-
 def test_shapes_are_as_frequent_as_their_weights_say() -> None:
     shapes = {EtudeShape.JOIN_2: 3.0, EtudeShape.CHAIN_2: 1.0}
     practices = islice(contexts(5, shapes=shapes, everyday_share=0.0, later_share=0.3), 400)
