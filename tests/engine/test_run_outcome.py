@@ -4,13 +4,13 @@ import pytest
 
 from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, ReplanRequested
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions
-from podium.core.run import Round, RunStatus, StepRecord, StepStatus
+from podium.core.run import Round, RunStatus, StepRecord, StepStatus, answer_steps
 from podium.core.workflow import Step, Workflow
 from podium.engine.run_loop import (
     blocking_error,
     end_status,
     first_error,
-    select_answer_step,
+    partial_answer_step,
     waiting_answer,
 )
 
@@ -27,24 +27,23 @@ def rounds(*steps: StepRecord) -> tuple[Round, ...]:
 
 def test_a_final_step_that_is_done_answers() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "done", "two"))
-    best = select_answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
-    assert best is ended[0].steps[1]
-    assert end_status(ended, best, None) == "answered"
+    assert answer_steps(ended) == [ended[0].steps[1]]
     assert first_error(ended, None) is None
 
 
 def test_a_failed_steps_sent_text_answers_before_another_done_step() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed", "two, as far as"))
-    best = select_answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
+    best = partial_answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
     assert best is ended[0].steps[1]
-    assert end_status(ended, best, None) == "partial"
+    assert answer_steps(ended) == []
+    assert end_status(best, None) == "partial"
     assert first_error(ended, None) == "step 1 (b) failed: None"
 
 
 def test_only_a_final_step_answers_where_a_schema_is_demanded() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed"))
-    assert select_answer_step(ended, DEFAULT_RESPONSE_OPTIONS) is ended[0].steps[0]
-    assert select_answer_step(ended, ResponseOptions(schema={"type": "object"})) is None
+    assert partial_answer_step(ended, DEFAULT_RESPONSE_OPTIONS) is ended[0].steps[0]
+    assert partial_answer_step(ended, ResponseOptions(schema={"type": "object"})) is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_only_a_final_step_answers_where_a_schema_is_demanded() -> None:
 def test_a_run_without_an_answer_says_whether_its_budget_ended(
     stopped_by: PodiumError | None, status: RunStatus
 ) -> None:
-    assert end_status(rounds(step(0, "failed")), None, stopped_by) == status
+    assert end_status(None, stopped_by) == status
 
 
 def test_a_plan_that_a_guardrail_demanded_and_did_not_get_blocks_the_run() -> None:

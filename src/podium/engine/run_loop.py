@@ -389,13 +389,10 @@ class RunLoop:
 
     async def _check_other_answer(self) -> None:
         """Apply guardrails on answers to one that no answer step gave."""
-        best = select_answer_step(self._rounds, self._run.response_options)
-        if (
-            best is None
-            or is_answer_step(best, self._rounds)
-            or self._is_waiting
-            or self.blocked is not None
-        ):
+        if self._is_waiting or self.blocked is not None or answer_steps(self._rounds):
+            return
+        best = partial_answer_step(self._rounds, self._run.response_options)
+        if best is None:
             return
         inspector = self._inspector(self._rounds[best.round], self._emit)
         assert inspector is not None, "there are guardrails on answers"
@@ -422,15 +419,16 @@ class RunLoop:
                 rounds=rounds,
                 spent=spent,
             )
-        best, blocked = select_answer_step(rounds, run.response_options), self.blocked
+        answers, blocked = answer_steps(rounds), self.blocked
+        best = answers[-1] if answers else partial_answer_step(rounds, run.response_options)
         stopped_by, failures = self.stopped_by, self._failures
         if status is None:
             if blocked is not None:
                 status, best = "failed", None
             else:
-                status = end_status(rounds, best, stopped_by)
+                status = "answered" if answers else end_status(best, stopped_by)
         answer = best.reply if best is not None else None
-        if best is not None and self._checks_answers and not is_answer_step(best, rounds):
+        if best is not None and self._checks_answers and not answers:
             answer = self._checked_answer
         failure = failures[0] if failures and status in ("failed", "partial") else None
         return replace(
@@ -469,14 +467,8 @@ class RunLoop:
         return replace(self._run, rounds=tuple(rounds), guardrail_checks=tuple(self._checks))
 
 
-def is_answer_step(step: StepRecord, rounds: Sequence[Round]) -> bool:
-    return any(step is answer for answer in answer_steps(rounds))
-
-
-def select_answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
-    """Return the step whose reply is the answer; with a schema, only an answer step can be."""
-    if answers := answer_steps(rounds):
-        return answers[-1]
+def partial_answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
+    """Return the step whose reply is the answer where no answer step is; with a schema, none is."""
     return streamed_answer_step(rounds) if options.schema is None else None
 
 
@@ -487,11 +479,8 @@ def waiting_answer(rounds: Sequence[Round]) -> str | None:
     return (last.reply or None) if is_final and round_.has_answer_role else None
 
 
-def end_status(
-    rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
-) -> RunStatus:
-    if answer_steps(rounds):
-        return "answered"
+def end_status(best: StepRecord | None, stopped_by: PodiumError | None) -> RunStatus:
+    """Return the status of a run without an answer step."""
     if best is not None:
         return "partial"
     return "exhausted" if isinstance(stopped_by, BudgetExhausted) else "failed"
@@ -524,12 +513,11 @@ def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str 
         )
         step = last if is_final and last.status == "failed" else unfinished[0]
         return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
-    finals = answer_steps(executed[-1:])
-    if not finals:
+    answer = executed[-1].answer_step
+    if answer is None:
         return None
-    final = finals[0]
-    if final.nested and final.nested[-1].error is not None:
-        return final.nested[-1].error
-    if final.finish == "length":
-        return f"{final.answered_by} reached its output limit, so the answer is cut off"
+    if answer.nested and answer.nested[-1].error is not None:
+        return answer.nested[-1].error
+    if answer.finish == "length":
+        return f"{answer.answered_by} reached its output limit, so the answer is cut off"
     return None

@@ -30,6 +30,5 @@ def test_no_effort_goes_beyond_the_steps_that_the_settings_allow() -> None:
 
 
 def test_a_conductor_that_would_not_plan_again_has_one_round() -> None:
-    assert limits_for_effort(
-        "high", Options(max_steps=3, rounds=4), can_replan=False
-    ) == PlanLimits(3, 1)
+    limits = limits_for_effort("high", Options(max_steps=3, rounds=4), lambda: False)
+    assert limits == PlanLimits(3, 1)

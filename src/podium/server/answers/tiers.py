@@ -61,7 +61,7 @@ class PlanLimits(NamedTuple):
 
 
 def limits_for_effort(
-    effort: Effort | None, defaults: Options, *, can_replan: bool = True
+    effort: Effort | None, defaults: Options, can_replan: Callable[[], bool] = lambda: True
 ) -> PlanLimits:
     """Map a reasoning effort to limits: `none` and `minimal` one step, `low` two steps in one
     round, `high` one more round than the default. A conductor that cannot replan has one round."""
@@ -74,7 +74,7 @@ def limits_for_effort(
             steps, rounds = defaults.max_steps, max(2, defaults.rounds + 1)
         case _:
             steps, rounds = defaults.max_steps, defaults.rounds
-    return PlanLimits(steps, rounds if can_replan else 1)
+    return PlanLimits(steps, rounds if rounds == 1 or can_replan() else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,11 +354,11 @@ class TierHandler:
         """Combine the settings, the request's `podium` object and the key's rules."""
         params = request.params
         exclude = params.exclude and check_exclude(params.exclude, self._excludable)
-        replans = can_replan(
-            tier, self._assembly.conductor, conversation.question, self._load_router
-        )
+        conductor, question = self._assembly.conductor, conversation.question
         limits = limits_for_effort(
-            request.response_options.effort, self._options, can_replan=replans
+            request.response_options.effort,
+            self._options,
+            lambda: can_replan(tier, conductor, question, self._load_router),
         )
         allowed = self._options.narrow(
             max_steps=params.max_steps, rounds=params.rounds, caps=params.budget
