@@ -175,7 +175,7 @@ def runner_for(
 
     led = ModelConductor(
         PacedWorker("planner", speed, lambda _: (plan.text, plan.tokens)),
-        structured="json",
+        form="json",
         overlap=overlap,
         speculate=speculate,
         fallback=plan.pool.names[0],

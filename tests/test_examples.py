@@ -69,7 +69,7 @@ def test_the_trained_conductor_is_the_one_that_the_recipe_makes() -> None:
     assert worker.profile.name == f"transformers/{recipe.model.base}"
     assert Path(worker.options["adapter"]).resolve() == recipe.output.resolve() / "conductor"
     assert settings.conductor.max_steps == recipe.prompt.max_steps
-    assert settings.conductor.prompt == recipe.prompt.length
+    assert settings.conductor.prompt == recipe.prompt.style
     assert settings.pool.mask_names == recipe.prompt.mask_names
     assert len(settings.pool) == 3
 
@@ -89,7 +89,7 @@ def test_two_steps_of_the_training_on_own_tasks_leave_a_conductor(tmp_path: Path
     pytest.importorskip("torch")
     base, pool, output = tiny_model(tmp_path / "base"), tmp_path / "pool.toml", tmp_path / "out"
     pool.write_text(POOL, "utf-8")
-    small = [f"model.base={base}", f"pool.file={pool}", "prompt.length=trained"]
+    small = [f"model.base={base}", f"pool.file={pool}", "prompt.style=trained"]
     small += ["grpo.questions=2", "grpo.rollouts=4", "grpo.max_completion_tokens=8"]
     arguments = [word for value in small for word in ("--set", value)]
     assert train("--steps", "2", "--output", str(output), *arguments) == 0

@@ -201,7 +201,7 @@ async def measure_faults(
     recorded = {name: CallRecorder(worker, paced=overlap) for name, worker in workers.items()}
     conductor = ModelConductor(
         recorded.pop("planner"),
-        structured="json",
+        form="json",
         overlap=overlap,
         speculate=overlap,
         fallback="anna",

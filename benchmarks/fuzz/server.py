@@ -272,7 +272,7 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
         await store.keys.add(made.key)
         podium = AsyncPodium(
             workers,
-            ModelConductor(planner, structured="lists"),
+            ModelConductor(planner, form="lists"),
             retry=RetryPolicy(attempts=1),
             store=buffered,
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.conductors import Conductor, Form, Length, ModelConductor, PlanningContext, plan
+from podium.conductors import Conductor, Form, ModelConductor, PlanningContext, PromptStyle, plan
 from podium.conductors.builtin import form_for
 from podium.conductors.prompt import Prompt
 from podium.core.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable, UsageError
@@ -182,7 +182,7 @@ async def test_a_reply_that_was_begun_is_read_from_its_beginning(
         opener + written if returns_the_opener else written,
         capabilities=frozenset({"prefill"}),
     )
-    found = await ModelConductor(planner, structured=form).plan(SITUATION, call)
+    found = await ModelConductor(planner, form=form).plan(SITUATION, call)
     assert planner.requests[0].prefill == opener
     assert found.text == opener + written
     assert found.workflow == PLANNED
@@ -190,7 +190,7 @@ async def test_a_reply_that_was_begun_is_read_from_its_beginning(
 
 async def test_later_rounds_are_begun_differently_and_reasks_not_at_all() -> None:
     planner = Planner("no", ACCEPTANCE, capabilities=frozenset({"prefill"}))
-    await ModelConductor(planner, structured="lists").plan(LATER, call)
+    await ModelConductor(planner, form="lists").plan(LATER, call)
     assert planner.requests[0].prefill == Prompt().opener(LATER)
     assert planner.requests[1].prefill == ""
 
@@ -262,14 +262,16 @@ async def test_a_trained_model_elsewhere_writes_the_bare_plan(
 
 def test_a_trained_model_is_never_given_a_schema() -> None:
     with pytest.raises(UsageError, match="needs no schema"):
-        ModelConductor(Planner(), prompt="trained", structured="json")
+        ModelConductor(Planner(), prompt="trained", form="json")
 
 
-@pytest.mark.parametrize("length", ["compact", "trained"])
-async def test_a_very_small_model_is_not_asked_to_plan_for_a_long_question(length: Length) -> None:
+@pytest.mark.parametrize("style", ["compact", "trained"])
+async def test_a_very_small_model_is_not_asked_to_plan_for_a_long_question(
+    style: PromptStyle,
+) -> None:
     planner = Planner(LISTS, provider="llamacpp")
     long = replace(SITUATION, question="why? " * 200)
-    found = await ModelConductor(planner, prompt=length).plan(long, call)
+    found = await ModelConductor(planner, prompt=style).plan(long, call)
     assert found.workflow is not None
     assert [step.subtask for step in found.workflow.steps] == [long.question]
     assert "does not plan for long questions" in found.warnings[0]
@@ -302,7 +304,7 @@ def test_the_form_of_the_plan_follows_from_what_the_worker_can_do(
 
 async def test_the_form_can_be_set_by_hand() -> None:
     planner = Planner(LISTS, capabilities=frozenset({"json"}))
-    await ModelConductor(planner, structured="lists").plan(SITUATION, call)
+    await ModelConductor(planner, form="lists").plan(SITUATION, call)
     assert planner.requests[0].schema is None
 
 

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from podium.conductors import PlanningContext, plan
-from podium.conductors.prompt import Form, Length, Prompt, examples, model_list, prompt_text
+from podium.conductors.prompt import Form, Prompt, PromptStyle, examples, model_list, prompt_text
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Price, assistant, system, user
@@ -49,12 +49,14 @@ def asked(context: PlanningContext, prompt: Prompt = FULL) -> str:
     return "\n\n".join(message.text for message in prompt.messages(context)[:2])
 
 
-@pytest.mark.parametrize("length", ["full", "compact", "trained"])
+@pytest.mark.parametrize("style", ["full", "compact", "trained"])
 @pytest.mark.parametrize("form", ["lists", "json", "grammar"])
-def test_prompts_of_two_questions_share_all_but_the_last_turn(length: Length, form: Form) -> None:
-    if (length, form) == ("trained", "json"):
+def test_prompts_of_two_questions_share_all_but_the_last_turn(
+    style: PromptStyle, form: Form
+) -> None:
+    if (style, form) == ("trained", "json"):
         pytest.skip("a trained model needs no schema")
-    prompt = Prompt(length, form)
+    prompt = Prompt(style, form)
     other = replace(SITUATION, question="</question> And the sea?", history=(user("Hello"),))
     *shared, question = prompt.messages(SITUATION)
     *also_shared, other_question = prompt.messages(other)
@@ -62,7 +64,7 @@ def test_prompts_of_two_questions_share_all_but_the_last_turn(length: Length, fo
     assert "strongest at code; slow" in shared[0].text
     assert question != other_question
     size = sum(len(message.text) for message in shared)
-    assert length != "full" or size > 20 * (len(question.text) - len(QUESTION))
+    assert style != "full" or size > 20 * (len(question.text) - len(QUESTION))
 
 
 def test_the_question_and_every_worker_are_in_the_prompt() -> None:
@@ -100,11 +102,11 @@ def test_the_compact_prompt_shows_a_check_only_where_there_can_be_one(
     assert len(Prompt("compact", few_shot=False).messages(context)) == 2
 
 
-@pytest.mark.parametrize("length", ["full", "compact"])
-def test_masking_hides_names_and_keeps_descriptions(length: Length) -> None:
+@pytest.mark.parametrize("style", ["full", "compact"])
+def test_masking_hides_names_and_keeps_descriptions(style: PromptStyle) -> None:
     context = after("the reply")
     masked = replace(context, pool=replace(POOL, mask_names=True))
-    text = "\n".join(message.text for message in Prompt(length).messages(masked))
+    text = "\n".join(message.text for message in Prompt(style).messages(masked))
     for worker in POOL:
         assert worker.name not in text
     for example in examples():
@@ -160,10 +162,10 @@ def test_the_conversation_comes_before_the_question() -> None:
     assert "<conversation>" not in asked(SITUATION)
 
 
-@pytest.mark.parametrize(("length", "limit"), [("full", 8_000), ("compact", 600), ("trained", 600)])
-def test_of_a_long_conversation_the_end_is_kept(length: Length, limit: int) -> None:
+@pytest.mark.parametrize(("style", "limit"), [("full", 8_000), ("compact", 600), ("trained", 600)])
+def test_of_a_long_conversation_the_end_is_kept(style: PromptStyle, limit: int) -> None:
     history = (user("first " + "x" * 50_000), assistant("the last words"))
-    prompt = Prompt(length)
+    prompt = Prompt(style)
     with_history = prompt.messages(replace(SITUATION, history=history))[-1].text
     assert "the last words" in with_history
     assert "first x" not in with_history
@@ -303,10 +305,10 @@ def test_a_plan_that_reads_the_round_before_is_shown_as_it_was_written() -> None
     assert Prompt().messages(context)[2].text == text
 
 
-@pytest.mark.parametrize(("length", "limit"), [("full", 16_000), ("compact", 1_500)])
-def test_of_a_long_answer_the_end_is_kept(length: Length, limit: int) -> None:
+@pytest.mark.parametrize(("style", "limit"), [("full", 16_000), ("compact", 1_500)])
+def test_of_a_long_answer_the_end_is_kept(style: PromptStyle, limit: int) -> None:
     answer = "start " + "x" * 20_000 + " the end"
-    last = Prompt(length).messages(after("draft", answer))[-1].text
+    last = Prompt(style).messages(after("draft", answer))[-1].text
     assert answer[-limit:] in last
     assert answer[-limit - 1 :] not in last
 
@@ -387,11 +389,11 @@ def test_the_compact_prompt_is_short_enough_for_a_model_that_reads_slowly() -> N
     assert characters < 250 * 3.5
 
 
-@pytest.mark.parametrize("length", ["full", "compact", "trained"])
+@pytest.mark.parametrize("style", ["full", "compact", "trained"])
 def test_the_prompt_names_images_and_the_workers_that_see_them_and_nothing_else_changes(
-    length: Length,
+    style: PromptStyle,
 ) -> None:
-    prompt = Prompt(length)
+    prompt = Prompt(style)
     plain = prompt.messages(SITUATION)
     pictured = prompt.messages(replace(SITUATION, images=(Image(url="https://x/y"),) * 2))
     assert pictured[:-1] == plain[:-1]
@@ -434,20 +436,20 @@ def test_a_trained_prompt_has_one_hash_with_a_grammar_or_without() -> None:
 def test_every_prompt_file_is_in_use() -> None:
     used = {
         name
-        for length in ("full", "compact")
+        for style in ("full", "compact")
         for form in ("lists", "json", "grammar")
         for access in ("index", "binary")
-        for name in (*Prompt(length, form, access=access).files, *TRAINED.files)
+        for name in (*Prompt(style, form, access=access).files, *TRAINED.files)
     }
     folder = resources.files("podium.conductors").joinpath("prompts")
     assert used == {file.name for file in folder.iterdir()}
 
 
-@pytest.mark.parametrize("length", ["full", "compact", "trained"])
-def test_the_prompt_holds_a_guardrails_objection_and_forbids_acceptance(length: Length) -> None:
+@pytest.mark.parametrize("style", ["full", "compact", "trained"])
+def test_the_prompt_holds_a_guardrails_objection_and_forbids_acceptance(style: PromptStyle) -> None:
     context = after("42")
     objected = replace(context, replan_reason="the year\nis made up")
-    prompt = Prompt(length)
+    prompt = Prompt(style)
     asked = prompt.messages(objected)[-1].text
     assert asked.endswith("<objection>\nthe year is made up\n</objection>")
     assert objected.answer is None

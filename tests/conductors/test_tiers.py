@@ -7,10 +7,10 @@ import pytest
 from podium.conductors import (
     Conductor,
     FixedConductor,
-    Length,
     ModelConductor,
     Plan,
     PlanningContext,
+    PromptStyle,
     RulesConductor,
     TierRouter,
     can_replan,
@@ -117,7 +117,7 @@ async def test_an_unused_quality_bias_is_a_warning_on_the_first_round(
 
 @pytest.mark.parametrize(("prompt", "is_trained"), [("trained", True), ("full", False)])
 def test_a_conductor_is_trained_where_it_is_asked_as_in_training(
-    prompt: Length, is_trained: bool
+    prompt: PromptStyle, is_trained: bool
 ) -> None:
     assert ModelConductor(ScriptedWorker("planner", ""), prompt=prompt).is_trained is is_trained
 

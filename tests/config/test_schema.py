@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from podium.conductors import KINDS, Length
+from podium.conductors import KINDS
 from podium.config import Settings, load
-from podium.config.schema import ConductorKind, PromptLength
+from podium.config.schema import ConductorKind
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UnknownWorker
 from podium.core.pool import CONDUCTOR_PROVIDER
@@ -213,10 +213,6 @@ def test_without_a_choice_of_the_catalogue_the_best_worker_conducts(write: Write
 def test_a_conductor_that_asks_no_model_has_none(write: Write, kind: str) -> None:
     text = f'[conductor]\nkind = "{kind}"\n[[worker]]\nname = "gpt-5"\nprovider = "openai"'
     assert load(write(text)).conductor.worker is None
-
-
-def test_the_prompts_are_those_that_there_are() -> None:
-    assert get_args(PromptLength) == get_args(Length)
 
 
 def test_the_kinds_are_those_that_can_be_built() -> None:

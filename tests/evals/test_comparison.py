@@ -50,7 +50,7 @@ async def test_exactly_two_points_are_within_two_points_in_either_direction(
         comparison = compare_directories(one, other, "conductor")
         assert comparison.is_within(0.02)
         assert not comparison.is_within(0.019)
-    assert compare_directories(first, second, "conductor").difference.share.value == -0.02
+    assert compare_directories(first, second, "conductor").difference.estimate.value == -0.02
 
 
 async def test_different_tasks_cannot_be_compared(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_lead_is_over_the_best_single_worker_and_never_over_itself() -> None
     references = find_references([ANN, third, BOB])
     lead = references.lead(row("conductor", [True] * 4))
     assert lead is not None
-    assert lead.share.value == 0.25
+    assert lead.estimate.value == 0.25
     assert references.lead(third) is None
     named = StrategyRow("best-single", third.samples)
     assert find_references([ANN, third, named]).best_single is named

@@ -66,7 +66,7 @@ def test_recursion_is_judged_against_its_own_first_round() -> None:
             sample(True, first_right=True, accepted=True),
         ),
     )
-    assert row.recursion_gain.share.value == pytest.approx(1 / 5)
+    assert row.recursion_gain.estimate.value == pytest.approx(1 / 5)
     assert (row.recursion_gain.gained, row.recursion_gain.lost) == (2, 1)
     assert row.accepted_when_right.value == pytest.approx(2 / 3)
     assert row.document()["accepted_when_right"]["value"] == pytest.approx(2 / 3, abs=1e-6)
@@ -119,7 +119,7 @@ def test_strategies_are_compared_on_the_tasks_that_both_have() -> None:
         "b", (sample(False, task="w"), sample(False, task="x"), sample(True, task="y"))
     )
     difference = cut_off.paired_difference(whole)
-    assert (difference.gained, difference.lost, difference.share.value) == (1, 0, 1.0)
+    assert (difference.gained, difference.lost, difference.estimate.value) == (1, 0, 1.0)
 
 
 def test_money_calls_and_time_are_reported_and_unknown_stays_unknown() -> None:
@@ -138,7 +138,7 @@ def test_money_calls_and_time_are_reported_and_unknown_stays_unknown() -> None:
 
 def test_a_kept_reply_says_nothing_of_how_long_an_answer_takes() -> None:
     row = StrategyRow("x", (sample(True, seconds=0.0, cached_calls=1), sample(True, seconds=4.0)))
-    assert row.seconds(0.5) == 4.0
+    assert row.latency_quantile(0.5) == 4.0
     assert StrategyRow("x", (sample(True, cached_calls=2),)).document()["seconds"]["p95"] is None
 
 

@@ -55,10 +55,10 @@ def test_a_difference_counts_only_the_tasks_on_which_the_two_differ() -> None:
     other = [True] * 10 + [False] * 20 + [True] * 5 + [False] * 65
     difference = paired_difference(one, other)
     assert (difference.gained, difference.lost) == (20, 5)
-    assert difference.share.value == pytest.approx(0.15)
+    assert difference.estimate.value == pytest.approx(0.15)
     # Agresti and Min: (20.5 - 5.5) / 102 -/+ z * sqrt(26 - 15**2 / 102) / 102
-    assert difference.share.low == pytest.approx(0.1471 - 0.0937, abs=1e-3)
-    assert difference.share.high == pytest.approx(0.1471 + 0.0937, abs=1e-3)
+    assert difference.estimate.low == pytest.approx(0.1471 - 0.0937, abs=1e-3)
+    assert difference.estimate.high == pytest.approx(0.1471 + 0.0937, abs=1e-3)
     assert difference.p_value == pytest.approx(0.0041, abs=1e-4)
 
 
@@ -72,7 +72,7 @@ def test_turning_a_comparison_round_turns_its_interval_round(
     pairs: list[tuple[bool, bool]],
 ) -> None:
     one, other = [a for a, _ in pairs], [b for _, b in pairs]
-    there, back = paired_difference(one, other).share, paired_difference(other, one).share
+    there, back = paired_difference(one, other).estimate, paired_difference(other, one).estimate
     assert there.low <= there.value <= there.high
     assert (there.value, there.low, there.high) == pytest.approx(
         (-back.value, -back.high, -back.low)
@@ -116,7 +116,7 @@ def test_tries_of_one_task_make_no_interval_narrower_than_the_tasks_allow() -> N
 def test_of_few_tasks_little_is_known_however_often_they_were_tried() -> None:
     half = estimate_share([0.5, 0.5])
     assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-4)
-    difference = paired_difference([2 / 3, 2 / 3], [1 / 3, 1 / 3]).share
+    difference = paired_difference([2 / 3, 2 / 3], [1 / 3, 1 / 3]).estimate
     assert difference.low < 0 < difference.value == pytest.approx(1 / 3)
     many = estimate_share([0.4, 0.6] * 20)
     assert many.high - many.low < 0.1
@@ -125,7 +125,7 @@ def test_of_few_tasks_little_is_known_however_often_they_were_tried() -> None:
 def test_of_several_repeats_a_task_counts_for_the_strategy_that_is_right_more_often() -> None:
     difference = paired_difference([2 / 3, 1.0, 0.0, 1 / 3], [1 / 3, 1.0, 1 / 3, 0.0])
     assert (difference.gained, difference.lost) == (2, 1)
-    assert difference.share.value == pytest.approx(1 / 12)
+    assert difference.estimate.value == pytest.approx(1 / 12)
     assert difference.p_value == mcnemar(2, 1)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from podium.conductors import FixedConductor, ModelConductor
 from podium.conductors.plan import write
-from podium.conductors.prompt import Length, Prompt
+from podium.conductors.prompt import Prompt, PromptStyle
 from podium.core.budget import Budget
 from podium.core.conductor import Conductor, PlanningContext
 from podium.core.pool import Pool, WorkerProfile
@@ -223,7 +223,7 @@ async def test_conductor_decides_on_another_round(attack: str) -> None:
         for reply in (INNOCENT, attack):
             planner = ScriptedWorker("planner", [first, second])
             fakes = FakeWorkers(reply)
-            conductor = ModelConductor(planner, structured="lists")
+            conductor = ModelConductor(planner, form="lists")
             run = await fakes.runner(conductor).run(
                 QUESTION, options=Options(budget=BUDGET, rounds=2)
             )
@@ -245,9 +245,9 @@ def _mark_in(prompt: str) -> str:
     return found[1] if found else "\0"
 
 
-@pytest.mark.parametrize("length", ["full", "compact", "trained"])
-def test_a_conductor_reads_each_turn_of_a_conversation_as_one(length: Length) -> None:
-    prompt = Prompt(length)
+@pytest.mark.parametrize("style", ["full", "compact", "trained"])
+def test_a_conductor_reads_each_turn_of_a_conversation_as_one(style: PromptStyle) -> None:
+    prompt = Prompt(style)
 
     def asked(reply: str) -> list[str]:
         plan = Workflow((Step("thief", "s0"), Step("a", "s1", (0,))))

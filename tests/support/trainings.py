@@ -45,7 +45,7 @@ everyday_share = 0.0
 [pool]
 oracle = true
 [prompt]
-length = "trained"
+style = "trained"
 few_shot = false
 access = "index"
 [grpo]

@@ -36,7 +36,7 @@ kind = "etudes"
 assigned_share = 0.5
 later_round_share = 0.25
 [prompt]
-length = "trained"
+style  = "trained"
 few_shot = false
 [sft]
 dataset = "plans"

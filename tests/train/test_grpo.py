@@ -45,7 +45,7 @@ file = { path = "tasks.jsonl" }
 [pool]
 file = "pool.toml"
 [prompt]
-length = "trained"
+style  = "trained"
 few_shot = false
 access = "index"
 [grpo]

@@ -38,7 +38,7 @@ everyday_share = 0.0
 oracle = true
 worker_dropout = 0.9
 [prompt]
-length = "trained"
+style  = "trained"
 access = "index"
 [grpo]
 steps = 1

@@ -27,7 +27,7 @@ kind = "etudes"
 oracle = true
 worker_dropout = 0.9
 [prompt]
-length = "trained"
+style  = "trained"
 access = "index"
 [grpo]
 steps = 2

@@ -72,7 +72,7 @@ def test_the_papers_recipe_has_the_papers_values() -> None:
     assert values(recipe.run, "seed", "save_every", "eval_temperature") == (42, 20, 0.2)
     assert recipe.reward.reward() == Reward(malformed=0.0, wrong=0.5, right=1.0)
     prompt = recipe.prompt
-    assert values(prompt, "length", "few_shot", "access", "mask_names", "max_steps") == (
+    assert values(prompt, "style", "few_shot", "access", "mask_names", "max_steps") == (
         "full", True, "binary", True, 5,
     )  # fmt: skip
     mix = recipe.data.mix
@@ -314,7 +314,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (LESSONS, ["model.lora="], "sft.adapters needs a table [model.lora]"),
         (LESSONS, ["sft.dataset=file", "sft.adapters="], 'sft.dataset = "file" needs data.kind'),
         (LESSONS, ["reward.right=2.0"], "reward has no effect with [sft]"),
-        (LESSONS, ["prompt.length=trained"], "prompt has no effect with [sft]"),
+        (LESSONS, ["prompt.style=trained"], "prompt has no effect with [sft]"),
         (
             LESSONS,
             ["data.etudes.correct_access_share=0.1"],

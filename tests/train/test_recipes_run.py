@@ -221,7 +221,7 @@ def test_the_real_specialists_and_the_conductor_that_leads_them(
     complete = Decoder.complete
 
     def recorded(decoder: Decoder, *rest: Any, **more: Any) -> Any:
-        batches.append({*(more.get("choices") or ())})
+        batches.append({*(more.get("adapter_indices") or ())})
         return complete(decoder, *rest, **more)
 
     monkeypatch.setattr(Decoder, "complete", recorded)

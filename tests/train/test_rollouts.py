@@ -97,7 +97,7 @@ def made(
     judge: Any,
     *settings: str,
 ) -> Rollouts:
-    overrides = ["prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"]
+    overrides = ["prompt.style=trained", "prompt.few_shot=false", "prompt.access=index"]
     recipe: Recipe = make_recipe(tmp_path, overrides=[*overrides, *settings])
     return Rollouts(recipe, policy, judge)
 
@@ -245,7 +245,7 @@ async def explored(
     recipe = make_recipe(
         tmp_path,
         overrides=[
-            *("prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"),
+            *("prompt.style=trained", "prompt.few_shot=false", "prompt.access=index"),
             f"grpo.explore={explore}",
             *([] if tries is None else [f"grpo.explore_tries={tries}"]),
             *([] if recursion is None else [f"recursion.share={recursion}"]),
@@ -262,7 +262,7 @@ async def test_variations_replace_plans_if_none_is_right(tmp_path: Path) -> None
     assert [attempt.is_explored for attempt in batch.plans] == [False, False, True, True]
     assert {attempt.text for attempt in batch.plans[2:]} == {planned("ben"), planned("cat")}
     assert sorted(rewards, key=lambda reward: reward or 0.0)[-2:] == [0.5, 1.0]
-    assert batch.found == 1
+    assert batch.solved_by_exploring == 1
 
 
 async def test_inserted_text_is_trained_on_and_not_diagnosed(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ async def test_execution_time_is_separate_from_sampling_time(tmp_path: Path) -> 
 async def test_right_plans_are_not_varied(tmp_path: Path) -> None:
     batch, _rewards = await explored(tmp_path, "ann", explore=2)
     assert not any(attempt.is_explored for attempt in batch.plans)
-    assert batch.found == 0
+    assert batch.solved_by_exploring == 0
 
 
 async def test_of_more_that_are_tried_those_that_earn_most_are_taught(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_accepted_wrong_answers_are_varied(tmp_path: Path) -> None:
         ("ben", ()),
         ("cat", ()),
     }
-    assert batch.found == 1
+    assert batch.solved_by_exploring == 1
 
 
 async def test_plans_that_were_tried_are_compared_with_first_rounds_alone(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ async def test_more_tries_at_the_round_that_a_question_came_with_count_as_drawn(
     )
     assert [attempt.round for attempt in batch.plans] == [1] * 4
     assert not any(attempt.is_explored for attempt in batch.plans)
-    assert batch.found == 0
+    assert batch.solved_by_exploring == 0
 
 
 async def test_there_are_no_more_variations_than_there_are_other_workers(tmp_path: Path) -> None:

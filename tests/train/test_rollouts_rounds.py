@@ -30,7 +30,7 @@ score = pytest.importorskip("podium.train.score")
 
 pytestmark = pytest.mark.torch
 
-RECURSION = ["recursion.share=0.5", "prompt.length=trained", "prompt.access=index"]
+RECURSION = ["recursion.share=0.5", "prompt.style=trained", "prompt.access=index"]
 SOLVER = FakeWorker("solver", lambda request: "42" if "again" in request.text else "41")
 POOL = Pool((SOLVER.profile,))
 GUESS = write(Workflow((Step("solver", "Guess"),)), POOL)

@@ -268,7 +268,7 @@ def test_a_correction_that_others_cannot_be_compared_with_is_no_task(
 def test_a_good_plan_is_an_example_that_a_conductor_can_be_taught(tmp_path: Path) -> None:
     run = kept_run(rounds=(round_of(step_record(0), step_record(1, access=(0,))),))
     replanned = kept_run(1, rounds=(round_of(step_record(0)), round_of(step_record(0), index=1)))
-    dataset = RunDataset(Prompt(length="trained"))
+    dataset = RunDataset(Prompt(style="trained"))
     for item in (judged(run), judged(run, 0.5), judged(replanned)):
         dataset.take(item)
     assert dataset.unused["plans"] == {use.LOW_SCORE: 1, use.NO_PLAN: 1}

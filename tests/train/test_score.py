@@ -60,12 +60,14 @@ async def scored(
     attempts: int = 1,
     rounds: tuple[Round, ...] = (),
     ended: bool = True,
-    is_followed: bool = False,
+    may_continue: bool = False,
 ) -> Score:
     pool = pool_of(*workers)
     text = workflow if isinstance(workflow, str) else write(workflow, pool)
     scorer = Scorer(workers, reward=reward, call_policy=call_policy(attempts))
-    return await scorer.score(text, task, pool, rounds=rounds, ended=ended, is_followed=is_followed)
+    return await scorer.score(
+        text, task, pool, rounds=rounds, ended=ended, may_continue=may_continue
+    )
 
 
 def saying(name: str, reply: str = "42", *, fallback: str | None = None) -> FakeWorker:
@@ -280,14 +282,14 @@ async def test_a_graded_plan_is_executed_if_another_round_follows() -> None:
     earned = partial(scored, task=graded, reward=Reward(replan_penalty=0.2, accept_penalty=0.2))
     two = Workflow((*ONE.steps, Step("solver", "Again", (0,))))
     for first, accepted, again in ((ONE, 1.0, 0.8), (two, 0.3, 1.0)):
-        run = (await earned(first, solver, is_followed=True)).run
+        run = (await earned(first, solver, may_continue=True)).run
         assert run is not None
         assert run.answer == "Hello yourself."
         calls = len(solver.asked)
         assert (await earned(ACCEPT, solver, rounds=run.rounds)).reward == pytest.approx(accepted)
         assert (await earned(ONE, solver, rounds=run.rounds)).reward == pytest.approx(again)
         assert len(solver.asked) == calls, "a last round is graded by its plan alone"
-    failed = await earned(ONE, failing("solver"), is_followed=True)
+    failed = await earned(ONE, failing("solver"), may_continue=True)
     assert failed.reward == 1.0
     assert "down" in failed.problem
 

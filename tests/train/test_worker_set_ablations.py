@@ -72,7 +72,7 @@ def recipe_with(directory: Path, *overrides: str) -> Recipe:
 def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, access: str) -> None:
     recipe = recipe_with(tmp_path, f"prompt.access={access}", "prompt.few_shot=false")
     prompt = recipe_prompt(recipe)
-    assert (prompt.access, prompt.few_shot, prompt.length) == (access, False, "full")
+    assert (prompt.access, prompt.few_shot, prompt.style) == (access, False, "full")
 
 
 # ---- who forgets

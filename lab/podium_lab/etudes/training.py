@@ -384,7 +384,7 @@ def _decisions(recipe: Recipe, split: Split, seed: int, count: int) -> list[Text
 
 
 def _prompt(recipe: Recipe) -> Prompt:
-    return Prompt(length=recipe.prompt.length, form="lists", few_shot=recipe.prompt.few_shot)
+    return Prompt(style=recipe.prompt.style, form="lists", few_shot=recipe.prompt.few_shot)
 
 
 def _settings(

@@ -279,7 +279,7 @@ class EtudesTable:
         tokens = None if mine is None or theirs is None else _ratio(mine, theirs)
         has_right = any(sample.first_right for sample in self.flaky.samples)
         kept = self.flaky.accepted_when_right.value if has_right else None
-        gain, rate = self.flaky.recursion_gain.share.value, self.training.rollouts_per_second
+        gain, rate = self.flaky.recursion_gain.estimate.value, self.training.rollouts_per_second
         largest_share = max(shares(own.worker_counts).values(), default=None)
         leads = [(name, accuracy - self.rows[name].accuracy.value) for name in COMPARED]
         shuffled, subset = (

@@ -234,7 +234,7 @@ def compare(
     else:
         echo(_describe_comparison(comparison, (str(first), str(second))))
     if within is not None and not comparison.is_within(within):
-        apart = abs(comparison.difference.share.value)
+        apart = abs(comparison.difference.estimate.value)
         echo_error(f"the accuracies differ by {apart:.3f}, more than --within {within:g}")
         raise typer.Exit(ExitCode.FAILED)
 
@@ -246,7 +246,7 @@ def _describe_comparison(comparison: Comparison, names: tuple[str, str]) -> str:
     p_value = f"= {difference.p_value:.3f}" if difference.p_value >= 0.001 else "< 0.001"
     rows = [
         *zip(names, comparison.accuracies, strict=True),
-        ("difference", difference.share),
+        ("difference", difference.estimate),
         ("same answers", comparison.same_answers),
     ]
     gained = [flip.first.task for flip in comparison.flips if flip.is_gain]

@@ -35,8 +35,7 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.cli.session import run_with_store
-from podium.conductors.prompt import Length, Prompt
-from podium.config.schema import PromptLength
+from podium.conductors.prompt import Prompt, PromptStyle
 from podium.core.errors import ConfigError, UsageError
 from podium.store import RunStore
 from podium.store.audit import local_event
@@ -195,7 +194,7 @@ def data(
         typer.Option(metavar="FILE", help="Write good plans as examples for podium train sft."),
     ] = None,
     prompt: Annotated[
-        PromptLength,
+        PromptStyle,
         typer.Option(metavar="full|compact|trained", help="The prompt of the examples in --plans."),
     ] = "full",
     set_: Set = None,
@@ -414,7 +413,7 @@ _OPTIONS: Final = MappingProxyType({"outcomes": "-o", "tasks": "--tasks", "plans
 
 def write_training_data(
     wanted: Mapping[str, Path],
-    length: Length,
+    style: PromptStyle,
     *,
     from_runs: bool,
     evaluations: Sequence[Path],
@@ -430,7 +429,7 @@ def write_training_data(
             "nothing to write: give -o FILE for the router's log, --tasks FILE for the conductor's "
             "tasks, or --plans FILE for its plans"
         )
-    dataset, left_out = RunDataset(Prompt(length=length)), Counter[str]()
+    dataset, left_out = RunDataset(Prompt(style=style)), Counter[str]()
 
     async def collect(store: RunStore) -> None:
         async for judged in judged_runs(store, left_out):

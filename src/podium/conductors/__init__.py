@@ -13,7 +13,7 @@ from podium.conductors.builtin import (
     RulesConductor,
     classify_question,
 )
-from podium.conductors.prompt import Form, Length
+from podium.conductors.prompt import Form, PromptStyle
 from podium.conductors.tiers import (
     AdaptiveConductor,
     LearnedRouterConductor,
@@ -35,11 +35,11 @@ __all__ = [
     "FixedConductor",
     "Form",
     "LearnedRouterConductor",
-    "Length",
     "LoadRouter",
     "ModelConductor",
     "Plan",
     "PlanningContext",
+    "PromptStyle",
     "RequestWorkflowConductor",
     "RouterConductor",
     "RulesConductor",

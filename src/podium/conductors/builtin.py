@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from podium.conductors import plan
-from podium.conductors.prompt import Form, Length, Prompt
+from podium.conductors.prompt import Form, Prompt, PromptStyle
 from podium.core.budget import estimate_input_tokens
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
@@ -301,7 +301,7 @@ LONGEST_QUESTION: Final = 600
 """Characters of a question that a very small model plans for: it copies the question into its
 plan, which takes longer than answering it."""
 
-MAX_SUBTASK_CHARS: Final[dict[Length, int]] = {"full": 200, "compact": 200, "trained": 300}
+MAX_SUBTASK_CHARS: Final[dict[PromptStyle, int]] = {"full": 200, "compact": 200, "trained": 300}
 """Characters of a subtask under a grammar. A trained model copies parts of the question into it,
 for workers that do not see the question."""
 
@@ -314,7 +314,7 @@ class ModelConductor(Conductor):
         prompt: `"full"` or `"compact"`; with `"compact"`, under a grammar, each subtask is the
             question itself.
         few_shot: Show examples of plans.
-        structured: The form of a plan; by default `form_for(worker.profile)`.
+        form: The form of a plan; by default `form_for(worker.profile)`.
         temperature: Sampling temperature of plans.
         max_tokens: The most tokens of a plan.
         fallback: The worker that answers alone where there is no plan; by default the pool's best.
@@ -328,9 +328,9 @@ class ModelConductor(Conductor):
         self,
         worker: Worker,
         *,
-        prompt: Length = "full",
+        prompt: PromptStyle = "full",
         few_shot: bool = True,
-        structured: Form | None = None,
+        form: Form | None = None,
         temperature: float | None = 0.2,
         max_tokens: int | None = None,
         fallback: str | None = None,
@@ -340,7 +340,7 @@ class ModelConductor(Conductor):
     ) -> None:
         self.worker: Worker = worker
         self.name = name or model_conductor_name(worker.profile.name)
-        self._prompt = Prompt(prompt, structured or form_for(worker.profile, prompt), few_shot)
+        self._prompt = Prompt(prompt, form or form_for(worker.profile, prompt), few_shot)
         self.prompt_hash = self._prompt.hash
         self._temperature = temperature
         self._max_tokens = max_tokens
@@ -351,7 +351,7 @@ class ModelConductor(Conductor):
     @property
     def is_trained(self) -> bool:
         """True if the worker was trained to plan, and to leave simple questions to one worker."""
-        return self._prompt.length == "trained"
+        return self._prompt.style == "trained"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Ask for a plan; of all errors only `BudgetExhausted` passes through.
@@ -363,7 +363,7 @@ class ModelConductor(Conductor):
         if sole is not None:
             accepts = context.answer is not None
             return Plan(None if accepts else Workflow((Step(sole.name, context.question),)))
-        if self._prompt.length != "full" and len(context.question) > LONGEST_QUESTION:
+        if self._prompt.style != "full" and len(context.question) > LONGEST_QUESTION:
             return self._without_plan(
                 context, "", [f"{self.name} does not plan for long questions"]
             )
@@ -425,13 +425,13 @@ class ModelConductor(Conductor):
         return replace(request, prefill=begun)
 
     def _grammar(self, context: PlanningContext, begun: str) -> str:
-        length = self._prompt.length
+        style = self._prompt.style
         return plan.grammar(
             context.pool,
             context.max_steps,
             may_accept=context.answer is not None,
-            max_subtask_chars=MAX_SUBTASK_CHARS[length],
-            subtask=context.question if length == "compact" else None,
+            max_subtask_chars=MAX_SUBTASK_CHARS[style],
+            subtask=context.question if style == "compact" else None,
             order=self._prompt.order,
             begun=begun,
         )
@@ -448,7 +448,7 @@ class ModelConductor(Conductor):
         return self._fallback if self._fallback in pool.names else pool.best.name
 
 
-def form_for(profile: WorkerProfile, length: Length = "full") -> Form:
+def form_for(profile: WorkerProfile, style: PromptStyle = "full") -> Form:
     """Return the form in which a worker writes plans best.
 
     A local model writes under a grammar, so that even a tiny one writes a valid plan. A trained
@@ -456,7 +456,7 @@ def form_for(profile: WorkerProfile, length: Length = "full") -> Form:
     """
     if profile.provider == "llamacpp":
         return "grammar"
-    return "lists" if length == "trained" else "json"
+    return "lists" if style == "trained" else "json"
 
 
 def _with_prefill(text: str, prefill: str) -> str:

@@ -131,7 +131,7 @@ def with_binary_access(workflow: Workflow) -> Workflow:
     )
 
 
-Length = Literal["full", "compact", "trained"]
+PromptStyle = Literal["full", "compact", "trained"]
 """`full` is the paper's structure; `compact` is for models too small to word a subtask; `trained`
 is for models that were trained to plan with this prompt."""
 
@@ -158,7 +158,7 @@ class TextLimits(NamedTuple):
     conversation: int
 
 
-TEXT_LIMITS: Final[dict[Length, TextLimits]] = {
+TEXT_LIMITS: Final[dict[PromptStyle, TextLimits]] = {
     "full": TextLimits(answer=16_000, conversation=8_000),
     "compact": TextLimits(answer=1_500, conversation=600),
     "trained": TextLimits(answer=1_500, conversation=600),
@@ -167,18 +167,18 @@ TEXT_LIMITS: Final[dict[Length, TextLimits]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt's length, form, examples and access.
+    """The prompt's style, form, examples and access.
 
     A trained model writes the bare lists, with a grammar or without, and is shown no examples.
     """
 
-    length: Length = "full"
+    style: PromptStyle = "full"
     form: Form = "lists"
     few_shot: bool = True
     access: AccessForm = "index"
 
     def __post_init__(self) -> None:
-        if self.length == "trained" and self.form == "json":
+        if self.style == "trained" and self.form == "json":
             raise UsageError(
                 "a model that was trained to plan needs no schema; take the form lists or "
                 "grammar, or another prompt"
@@ -186,7 +186,7 @@ class Prompt:
 
     @property
     def order(self) -> plan.Order:
-        return "step-by-step" if self.length == "trained" or self.form == "json" else "lists"
+        return "step-by-step" if self.style == "trained" or self.form == "json" else "lists"
 
     def messages(self, context: PlanningContext) -> tuple[Message, ...]:
         """Return the messages that ask for the next round's plan."""
@@ -209,7 +209,7 @@ class Prompt:
         return [{"role": one.role, "content": one.text} for one in self.messages(context)]
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
-        written = _end_of(text, TEXT_LIMITS[self.length].answer)
+        written = _end_of(text, TEXT_LIMITS[self.style].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),
             user(fill_in("reask.txt", problem=str(problem), output=self._output)),
@@ -219,7 +219,7 @@ class Prompt:
         """Return the beginning of a reply, for models that continue a prefilled one."""
         if self.form == "lists":
             name = "opener_again.txt" if context.rounds else "opener.txt"
-            return "" if self.length == "trained" else prompt_text(name)
+            return "" if self.style == "trained" else prompt_text(name)
         return plan.forced_opening(self.order, may_accept=context.answer is not None)
 
     @property
@@ -229,13 +229,13 @@ class Prompt:
 
     @property
     def _own_files(self) -> tuple[str, ...]:
-        if self.length == "trained":
+        if self.style == "trained":
             ends = ("", "_answered", "_failed", "_unanswered")
             return tuple(f"trained{end}.txt" for end in ends)
         own: tuple[str, ...] = ("answer.txt", "no_answer.txt", self._acceptance_file)
         if self.form == "lists":
             own += ("opener.txt", "opener_again.txt")
-        if self.length == "compact":
+        if self.style == "compact":
             own += ("compact.txt", "compact_revise.txt")
             return (*own, "compact_examples.txt") if self.few_shot else own
         own += ("full.txt", "full_question.txt", "question_shared.txt", "question_withheld.txt")
@@ -254,7 +254,7 @@ class Prompt:
 
     @property
     def _output_file(self) -> str:
-        return f"output_{'trained' if self.length == 'trained' else self.form}.txt"
+        return f"output_{'trained' if self.style == 'trained' else self.form}.txt"
 
     @property
     def _output(self) -> str:
@@ -276,9 +276,9 @@ class Prompt:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
 
     def _opening_messages(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
-        if self.length == "compact":
+        if self.style == "compact":
             return self._compact_messages(context, mark)
-        if self.length == "trained":
+        if self.style == "trained":
             return self._trained_messages(context, mark)
         instructions = fill_in(
             "full.txt",
@@ -315,7 +315,7 @@ class Prompt:
         )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
-        turns = _last_turns(history, TEXT_LIMITS[self.length].conversation)
+        turns = _last_turns(history, TEXT_LIMITS[self.style].conversation)
         return fill_in("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
 
     def _examples(self, context: PlanningContext) -> str:
@@ -362,19 +362,19 @@ class Prompt:
             return written
         if parsed.workflow != workflow:
             return written
-        return _end_of(text, TEXT_LIMITS[self.length].answer)
+        return _end_of(text, TEXT_LIMITS[self.style].answer)
 
     def _revision(
         self, context: PlanningContext, previous: Round, workflow: Workflow, mark: str
     ) -> str:
-        if self.length == "trained":
+        if self.style == "trained":
             file = "trained_unanswered.txt" if context.answer is None else "trained_answered.txt"
             return fill_in(file, steps="\n".join(_replies(previous, len(workflow))))
         shared = {
             "result": self._result(context, mark),
             "acceptance": prompt_text(self._acceptance_file),
         }
-        if self.length == "compact":
+        if self.style == "compact":
             return fill_in("compact_revise.txt", **shared)
         return fill_in(
             "revise.txt",
@@ -387,7 +387,7 @@ class Prompt:
     def _result(self, context: PlanningContext, mark: str) -> str:
         if context.answer is None:
             return prompt_text("no_answer.txt")
-        answer = _end_of(context.answer, TEXT_LIMITS[self.length].answer)
+        answer = _end_of(context.answer, TEXT_LIMITS[self.style].answer)
         return fill_in("answer.txt", answer=answer, mark=mark)
 
 

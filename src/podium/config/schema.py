@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from podium._util.files import read_toml
+from podium.conductors.prompt import PromptStyle
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import find_secret, secret_problem, validation_problem
 from podium.config.workers import (
@@ -42,7 +43,6 @@ from podium.workers.catalogue import Dollars, Table, Tokens
 from podium.workers.mcp import DEFAULT_SECONDS
 
 ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
-PromptLength = Literal["full", "compact", "trained"]
 LogForm = Literal["text", "json"]
 OnPoolChange = Literal["refuse", "narrow"]
 """The action where the pool is not the one of the training: a worker of another name or model."""
@@ -118,7 +118,7 @@ class ConductorTable(Table):
     temperature: Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.2, description="with `model`: sent where the model accepts it"
     )
-    prompt: PromptLength = Field(
+    prompt: PromptStyle = Field(
         default="full",
         description=(
             "with `model`: `compact` for very small models, `trained` for models trained to plan "

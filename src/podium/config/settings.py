@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from podium.conductors import KINDS
 from podium.conductors.evolved_turns import read_description
+from podium.conductors.prompt import PromptStyle
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import suggest, validation_problem
 from podium.config.schema import (
@@ -26,7 +27,6 @@ from podium.config.schema import (
     ConductorTable,
     ConfigFile,
     OnPoolChange,
-    PromptLength,
     ServerSettings,
     StoreSettings,
 )
@@ -148,7 +148,7 @@ class ConductorSettings:
     max_steps: int = DEFAULT_MAX_STEPS
     rounds: int = 1
     temperature: float = 0.2
-    prompt: PromptLength = "full"
+    prompt: PromptStyle = "full"
     few_shot: bool = True
     fallback: str | None = None
     overlap: bool = True

@@ -186,7 +186,7 @@ class Comparison:
         return tuple(sorted(differing, key=lambda flip: not flip.is_gain))
 
     def is_within(self, most: float) -> bool:
-        return abs(round_figure(self.difference.share.value)) <= round_figure(most)
+        return abs(round_figure(self.difference.estimate.value)) <= round_figure(most)
 
     def document(self) -> dict[str, Any]:
         first, second = self.accuracies

@@ -140,7 +140,7 @@ def trend(difference: PairedDifference) -> str:
     """Return better, worse, or unsure if chance may explain the difference."""
     if difference.p_value >= SIGNIFICANT:
         return "unsure"
-    return "better" if difference.share.value > 0 else "worse"
+    return "better" if difference.estimate.value > 0 else "worse"
 
 
 class FailureGroup(NamedTuple):

@@ -118,9 +118,10 @@ class StrategyRow:
     def errors(self) -> int:
         return sum(sample.error is not None for sample in self.samples)
 
-    def seconds(self, share: float) -> float | None:
-        """Return that quantile of the latency, over samples without cached replies."""
-        return quantile((s.seconds for s in self.samples if not s.cached_calls), share)
+    def latency_quantile(self, q: float) -> float | None:
+        """Return the quantile `q` of the latency in seconds, over samples without cached
+        replies."""
+        return quantile((s.seconds for s in self.samples if not s.cached_calls), q)
 
     def steps(self, skills: int | None = None) -> float | None:
         """Return the mean steps per task, of all tasks or of those with so many skills."""
@@ -172,8 +173,8 @@ class StrategyRow:
             "orchestration_tokens": _round(self.orchestration_tokens),
             "cost_usd": self.cost_usd,
             "seconds": {
-                "p50": _round(self.seconds(0.5)),
-                "p95": _round(self.seconds(0.95)),
+                "p50": _round(self.latency_quantile(0.5)),
+                "p95": _round(self.latency_quantile(0.95)),
             },
             "entropy_bits": _round(self.entropy_bits),
             "worker_shares": _round_all(shares(self.worker_counts)),
@@ -243,7 +244,7 @@ def interval(share: IntervalEstimate) -> list[float]:
 
 def difference_document(difference: PairedDifference) -> dict[str, float]:
     return {
-        **difference.share.document(),
+        **difference.estimate.document(),
         "gained": difference.gained,
         "lost": difference.lost,
         "p_value": difference.p_value,
@@ -375,7 +376,7 @@ class PairedDifference:
     `p_value` is McNemar's, exact and two-sided.
     """
 
-    share: IntervalEstimate
+    estimate: IntervalEstimate
     gained: int
     lost: int
     p_value: float
@@ -449,12 +450,12 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
     gained = sum(difference > 0 for difference in differences)
     lost = sum(difference < 0 for difference in differences)
     is_binary = _is_binary(one) and _is_binary(other)
-    share = (
+    estimate = (
         _matched_pairs(differences)
         if is_binary or len(differences) < MIN_BOOTSTRAP_TASKS
         else bootstrap(differences)
     )
-    return PairedDifference(share, gained, lost, mcnemar(gained, lost))
+    return PairedDifference(estimate, gained, lost, mcnemar(gained, lost))
 
 
 def _matched_pairs(differences: Sequence[float]) -> IntervalEstimate:
@@ -487,13 +488,13 @@ def mean(numbers: Iterable[float | None]) -> float | None:
     return math.fsum(number for number in found if number is not None) / len(found)
 
 
-def quantile(numbers: Iterable[float], share: float) -> float | None:
+def quantile(numbers: Iterable[float], q: float) -> float | None:
     ordered = sorted(numbers)
-    return _between(ordered, share) if ordered else None
+    return _between(ordered, q) if ordered else None
 
 
-def _between(ordered: Sequence[float], share: float) -> float:
-    position = (len(ordered) - 1) * share
+def _between(ordered: Sequence[float], q: float) -> float:
+    position = (len(ordered) - 1) * q
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

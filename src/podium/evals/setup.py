@@ -22,7 +22,7 @@ from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium._version import __version__
 from podium.client.assembly import assemble, connect_endpoints, default_options
-from podium.conductors import Conductor, Length, ModelConductor
+from podium.conductors import Conductor, ModelConductor, PromptStyle
 from podium.conductors.evolved_turns import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.core.pool import Pool, WorkerProfile
@@ -44,7 +44,7 @@ ADAPTER_OPTIONS: Final = ("adapter", "adapter_scale")
 LLAMACPP_SLOTS: Final = 4
 """Requests that llama.cpp works on at a time."""
 
-BASELINE_PROMPTS: Final[tuple[Length, ...]] = ("compact", "full")
+BASELINE_PROMPTS: Final[tuple[PromptStyle, ...]] = ("compact", "full")
 """Prompts for a model that was not trained to plan."""
 
 

@@ -28,7 +28,7 @@ from podium.train.recipe import Recipe
 
 def recipe_prompt(recipe: Recipe) -> Prompt:
     table = recipe.prompt
-    return Prompt(table.length, "lists", few_shot=table.few_shot, access=table.access)
+    return Prompt(table.style, "lists", few_shot=table.few_shot, access=table.access)
 
 
 class TaskSplit(NamedTuple):

@@ -201,7 +201,11 @@ class _GrpoRun(TrainerCallback):
         scoring = rollouts.scoring_seconds - scoring
         seconds = {"workers": scoring, "sampling": time.monotonic() - began - scoring}
         seen = self._diagnose(gather_object(batch.rollouts))
-        log.step(seen, found=sum(gather_object([batch.found])), seconds=seconds)
+        log.step(
+            seen,
+            solved_by_exploring=sum(gather_object([batch.solved_by_exploring])),
+            seconds=seconds,
+        )
         return {
             "prompt_ids": [one.prompt for one in batch.plans],
             "completion_ids": [one.tokens for one in batch.plans],

@@ -162,9 +162,9 @@ class Recipe(Table):
                 raise ValueError(
                     f"{sft.dataset} have no names for workers; write prompt.mask_names = true"
                 )
-        if sft.dataset == "decisions" and prompt.length != "trained":
+        if sft.dataset == "decisions" and prompt.style != "trained":
             raise ValueError(
-                'decisions have the form of trained conductors; write prompt.length = "trained"'
+                'decisions have the form of trained conductors; write prompt.style = "trained"'
             )
         return self
 

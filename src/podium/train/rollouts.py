@@ -54,7 +54,7 @@ MIN_DEVIATION: Final = 1e-4
 class SampledPlan:
     """One plan for one exercise: its prompt, its completion and its score.
 
-    `second_round` is the plan that followed it; `is_followed` says that one may.
+    `second_round` is the plan that followed it; `may_continue` says that one may follow.
     """
 
     exercise: Exercise
@@ -64,7 +64,7 @@ class SampledPlan:
     ended: bool
     score: Score | None = None
     second_round: SampledPlan | None = None
-    is_followed: bool = False
+    may_continue: bool = False
     is_explored: bool = False
 
     @property
@@ -86,13 +86,14 @@ class SampledPlan:
 class RolloutBatch:
     """A scored batch: `plans` train the policy by `rewards`, `rollouts` are all that it wrote.
 
-    A reward of None drops a plan. `found` questions were answered right by a variation alone.
+    A reward of None drops a plan. `solved_by_exploring` questions were answered right by a
+    variation alone.
     """
 
     plans: list[SampledPlan]
     rewards: list[float | None]
     rollouts: list[Rollout]
-    found: int
+    solved_by_exploring: int
 
 
 class Rollouts:
@@ -132,7 +133,7 @@ class Rollouts:
         first = _split(self._sample(groups, self._sampling, size - second), size - second)
         for group in first:
             for one in group[:second]:
-                one.is_followed = True
+                one.may_continue = True
         self._score(_flat(first), loop)
         second_rounds = self._sample_second_rounds(first, second)
         self._score(_flat(second_rounds), loop)
@@ -144,8 +145,8 @@ class Rollouts:
         plans = _flat(group for pair in zip(trained, second_rounds, strict=True) for group in pair)
         sampled = _flat(group for pair in zip(first, second_rounds, strict=True) for group in pair)
         explored = [one for one in plans if one.is_explored and one.score and one.score.right]
-        found = len({one.exercise.number for one in explored})
-        return RolloutBatch(plans, self._rewards(plans), _as_rollouts(sampled), found)
+        solved_by_exploring = len({one.exercise.number for one in explored})
+        return RolloutBatch(plans, self._rewards(plans), _as_rollouts(sampled), solved_by_exploring)
 
     def measure(
         self, exercises: Sequence[Exercise], temperature: float, loop: asyncio.AbstractEventLoop
@@ -171,7 +172,7 @@ class Rollouts:
 
     def _prompt_prefix(self, exercise: Exercise) -> str:
         """Return the beginning of the reply that is given to the policy."""
-        return self._prompt.opener(exercise.context) if self._prompt.length == "full" else ""
+        return self._prompt.opener(exercise.context) if self._prompt.style == "full" else ""
 
     def _sample(
         self, exercises: Sequence[Exercise], sampling: Sampling, copies: int = 1
@@ -277,7 +278,7 @@ class Rollouts:
         if not plans:
             return
         began = time.monotonic()
-        followed_last = sorted(plans, key=lambda one: one.is_followed)
+        followed_last = sorted(plans, key=lambda one: one.may_continue)
         different = {self._identity(one): one for one in followed_last}
 
         async def score_all() -> list[Score]:
@@ -303,7 +304,7 @@ class Rollouts:
             rounds=context.rounds,
             ended=one.ended,
             completion_tokens=len(one.tokens),
-            is_followed=one.is_followed,
+            may_continue=one.may_continue,
         )
 
     # ---- rewards

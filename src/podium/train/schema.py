@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from podium._util.lab import lab_extra
 from podium.conductors.evolved_turns import TURNS, Token
 from podium.conductors.plan import read_workflow
-from podium.config.schema import PromptLength
+from podium.conductors.prompt import PromptStyle
 from podium.config.workers import Count, Name
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.workflow import Step
@@ -146,7 +146,7 @@ class PoolTable(Table):
 class PromptTable(Table):
     """The prompt of the conductor. The paper's ablations are switches here."""
 
-    length: PromptLength = Field(
+    style: PromptStyle = Field(
         default="full", description="`full` is the paper's structure, `trained` for small models"
     )
     few_shot: bool = Field(default=True, description="show worked examples")

@@ -221,13 +221,13 @@ class Scorer:
         rounds: tuple[Round, ...] = (),
         ended: bool = True,
         completion_tokens: int | None = None,
-        is_followed: bool = False,
+        may_continue: bool = False,
     ) -> Score:
         """Score the text as a plan for the task over that pool.
 
         `rounds` are those before this plan, which may accept their answer; their cost and faults
         do not count. A completion that was not `ended` was cut off, and is malformed.
-        `completion_tokens` are required if the reward depends on them. With `is_followed` the plan
+        `completion_tokens` are required if the reward depends on them. With `may_continue` the plan
         is executed even if the task grades plans: a next round needs an answer.
         """
         _refuse_conductors(pool)
@@ -247,7 +247,7 @@ class Scorer:
                 text=text,
             )
         run, cost, reached = None, 0.0, 0.0
-        if task.plan_grader is None or is_followed:
+        if task.plan_grader is None or may_continue:
             run = await self._execute(text, workflow, task, pool, rounds)
         if task.plan_grader is not None:
             right = task.plan_grader(workflow or _last_workflow(rounds))

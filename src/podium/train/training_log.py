@@ -75,12 +75,16 @@ class TrainingLog:
         return time.monotonic() - self._began
 
     def step(
-        self, seen: StepDiagnostics, *, found: int = 0, seconds: Mapping[str, float] | None = None
+        self,
+        seen: StepDiagnostics,
+        *,
+        solved_by_exploring: int = 0,
+        seconds: Mapping[str, float] | None = None,
     ) -> None:
         """Take the step's diagnostics, how many questions only exploring solved, and its times."""
         self._record_diagnostics(seen)
         spent = {f"seconds/{what}": round(value, 3) for what, value in (seconds or {}).items()}
-        self._more = {**spent, "found_by_exploring": found}
+        self._more = {**spent, "solved_by_exploring": solved_by_exploring}
         warnings = collapse_warnings(seen, self._history)
         fresh = warnings.keys() - set().union(*self._recent_warnings)
         self._history.append(seen)
