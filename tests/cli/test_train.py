@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from cli.support import REPOSITORY, Podium
+from podium.cli.pool import WorkerCheck
 from podium.config import Settings
-from podium.core.errors import Unavailable, install_command
-from podium.train import preflight, worker_set
+from podium.core.errors import install_command
+from podium.train import preflight
 from podium.train.recipe import Recipe
 from podium.train.training_log import STATE_FILE
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, TASK, write_recipe
@@ -146,10 +147,10 @@ def test_errors_are_reported_before_training(
 def test_a_pool_that_does_not_answer_is_reported_before_anything_is_trained(
     podium: Podium, trainer: Trainer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def check_pool(settings: Settings, environment: Any) -> None:
-        raise Unavailable(f"{settings.source}: no answer from one: asleep")
+    async def check_models(settings: Settings) -> list[WorkerCheck]:
+        return [WorkerCheck(worker="one", error="asleep"), WorkerCheck(worker="two")]
 
-    monkeypatch.setattr(worker_set, "check_pool", check_pool)
+    monkeypatch.setattr("podium.cli.train.check_models", check_models)
     ended = podium("train", "grpo", recipe)
     assert ended.code == 1
     assert ended.complaint.endswith("no answer from one: asleep")
@@ -162,10 +163,10 @@ def test_only_one_of_accelerates_processes_asks_the_workers_and_writes(
     assert podium("train", "grpo", recipe).code == 0
     (recipe.parent / "out" / "checkpoints" / "checkpoint-1" / STATE_FILE).unlink()
 
-    async def check_pool(settings: Settings, environment: Any) -> None:
+    async def check_models(settings: Settings) -> list[WorkerCheck]:
         raise AssertionError("the first process asks for all")
 
-    monkeypatch.setattr(worker_set, "check_pool", check_pool)
+    monkeypatch.setattr("podium.cli.train.check_models", check_models)
     monkeypatch.setenv("RANK", "1")
     ended = podium("train", "grpo", recipe)
     assert (ended.code, ended.out) == (0, "")

@@ -116,18 +116,19 @@ async def _load_settings(pool: PoolOptions) -> Settings:
 
 async def _check(pool: PoolOptions) -> tuple[Settings, list[WorkerCheck]]:
     settings = await _load_settings(pool)
+    return settings, await check_models(settings, offline=pool.offline)
+
+
+async def check_models(settings: Settings, *, offline: bool = False) -> list[WorkerCheck]:
+    """Send every model one tiny request."""
     http = Http()
+    models = [worker for worker in settings.workers if worker.profile.is_model]
     try:
-        results = await asyncio.gather(
-            *(
-                _check_worker(worker, http, offline=pool.offline)
-                for worker in settings.workers
-                if worker.profile.is_model
-            )
+        return await asyncio.gather(
+            *(_check_worker(worker, http, offline=offline) for worker in models)
         )
     finally:
         await http.close()
-    return settings, results
 
 
 async def _check_worker(worker: WorkerSettings, http: Http, *, offline: bool) -> WorkerCheck:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json as json_format
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +33,11 @@ from podium.cli.output import (
     pluralize,
     to_one_line,
 )
+from podium.cli.pool import check_models
 from podium.cli.session import run_with_store
 from podium.conductors.prompt import Prompt, PromptStyle
-from podium.core.errors import ConfigError, UsageError
+from podium.config import Settings
+from podium.core.errors import ConfigError, Unavailable, UsageError
 from podium.store import RunStore
 from podium.store.audit import local_event
 from podium.train import preflight, worker_set
@@ -258,7 +259,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         if recipe.data.kind != "etudes" and recipe.kind != "sft":
             load_task_split(recipe)
         if recipe.pool.file is not None:
-            asyncio.run(worker_set.check_pool(worker_set.pool_settings(recipe), os.environ))
+            _require_answers(worker_set.pool_settings(recipe))
         preflight.claim_output(recipe)
     if resume and not preflight.has_checkpoint(recipe.output):
         echo_error(f"{recipe.output} has no checkpoint yet; starting from the beginning")
@@ -272,6 +273,13 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if is_main_process():
         echo(str(recipe.output))
+
+
+def _require_answers(settings: Settings) -> None:
+    checks = asyncio.run(check_models(settings))
+    failed = [f"{check.worker}: {check.error}" for check in checks if check.error is not None]
+    if failed:
+        raise Unavailable(f"{settings.source}: no answer from {'; '.join(failed)}")
 
 
 def _import_trainer(kind: str) -> Callable[..., None]:

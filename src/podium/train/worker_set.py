@@ -6,10 +6,8 @@ by index is malformed, and with `fixed_subtasks` every worker gets the same subt
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,9 +17,9 @@ from podium._util.lab import lab_extra
 from podium.client.assembly import assemble, close_all
 from podium.config import Settings, load
 from podium.config.problems import suggest
-from podium.core.errors import ConfigError, MalformedPlan, PodiumError, Unavailable
+from podium.core.errors import ConfigError, MalformedPlan
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.core.request import FREE, Reply, Request, user
+from podium.core.request import FREE, Reply, Request
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.train.recipe import FIXED_SUBTASK, Recipe
@@ -204,11 +202,6 @@ def with_fixed_subtasks(workflow: Workflow) -> Workflow:
 
 # ---- the pool
 
-CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16)
-"""The request of the check; vendors allow no fewer tokens."""
-
-CHECK_SECONDS: Final = 180.0
-
 
 def recipe_pool(recipe: Recipe) -> Pool:
     if recipe.pool.file is not None:
@@ -251,27 +244,3 @@ def pool_settings(recipe: Recipe) -> Settings:
             f"workers"
         )
     return settings
-
-
-async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Call every worker once; Unavailable names those that do not answer."""
-    async with AsyncExitStack() as stack:
-        http = Http()
-        stack.push_async_callback(http.close)
-        assembly = assemble(settings, environment, http)
-        stack.push_async_callback(assembly.close)
-        problems = await asyncio.gather(*(_find_problem(worker) for worker in assembly.workers))
-    failed = [problem for problem in problems if problem is not None]
-    if failed:
-        raise Unavailable(f"{settings.source}: no answer from {'; '.join(failed)}")
-
-
-async def _find_problem(worker: Worker) -> str | None:
-    try:
-        async with asyncio.timeout(CHECK_SECONDS):
-            await worker.reply(CHECK_REQUEST)
-    except TimeoutError:
-        return f"{worker.profile.name}: nothing within {CHECK_SECONDS:g} s"
-    except PodiumError as error:
-        return f"{worker.profile.name}: {error}"
-    return None
