@@ -1,10 +1,15 @@
-"""Measure all server groups under all loads, each started anew."""
+"""Measure all server groups under all loads, each started anew, and the load on Postgres.
+
+A connection to Postgres reports its counters when it closes, so they are read when the servers have
+ended. The maximum is measured by `pgbench` with rows of a run's size, each committed to disk.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
 import resource
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -13,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.capacity import database
 from benchmarks.capacity.report import ONE_REPLICA, REPLICAS
 from benchmarks.environment import OnProgress
 from benchmarks.load_client import Call, LoadResult, connect, run_load
@@ -30,6 +34,91 @@ from benchmarks.report import machine
 from benchmarks.server import wait_until_idle
 from benchmarks.upstream import MODEL, WHOLE, Upstream
 from podium.core.errors import ConfigError
+
+MAX_TRIES: Final = 200
+BETWEEN_TRIES_SECONDS: Final = 0.05
+CLIENTS: Final = 16
+SCRIPT: Final = """
+INSERT INTO written (words)
+SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 128);
+"""
+"""Inserts a row of 4 KiB that does not compress."""
+
+_COUNTERS: Final = """
+    SELECT xact_commit, tup_inserted + tup_updated + tup_deleted,
+        (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint
+    FROM pg_stat_database WHERE datname = current_database()
+"""
+_CONNECTIONS: Final = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+class Counters(NamedTuple):
+    """The counters of a database."""
+
+    commits: int
+    rows: int
+    wal_bytes: int
+
+
+async def read_counters(url: str) -> Counters:
+    return Counters(*await _fetch_row(url, _COUNTERS))
+
+
+async def count_connections(url: str) -> int:
+    """Count the open connections of others."""
+    return int((await _fetch_row(url, _CONNECTIONS))[0])
+
+
+async def wait_until_unused(url: str) -> None:
+    """Wait until there is no other connection."""
+    for _ in range(MAX_TRIES):
+        if not await count_connections(url):
+            return
+        await asyncio.sleep(BETWEEN_TRIES_SECONDS)
+    raise ConfigError("the servers have ended, and their connections to Postgres have not")
+
+
+async def postmaster(url: str) -> int:
+    """Return the process id of Postgres."""
+    return int((await _fetch_row(url, "SELECT pg_read_file('postmaster.pid')"))[0].split()[0])
+
+
+async def commits_per_second(url: str, seconds: int) -> float:
+    """Measure how many rows Postgres commits to disk in a second."""
+    where = programs()
+    if where is None or not (where / "pgbench").is_file():
+        raise ConfigError(
+            "pgbench is not there, which comes with Postgres; apt-get install postgresql-contrib"
+        )
+    await _fetch_row(url, "CREATE TABLE written (id bigserial PRIMARY KEY, words text)")
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:
+        script = Path(directory) / "script.sql"
+        script.write_text(SCRIPT, "utf-8")
+        process = await asyncio.create_subprocess_exec(
+            *(str(where / "pgbench"), "--no-vacuum", f"--client={CLIENTS}", f"--time={seconds}"),
+            *(f"--file={script}", url),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, complaints = await process.communicate()
+    found = re.search(rb"tps = ([\d.]+)", output)
+    if found is None:
+        raise ConfigError(f"pgbench did not say how far it came: {complaints.decode()[-400:]}")
+    return float(found[1])
+
+
+async def _fetch_row(url: str, query: str) -> Any:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchrow(query)
+    finally:
+        await connection.close()
+
 
 PROC: Final = Path("/proc")
 
@@ -300,7 +389,7 @@ async def _measure(
         commits = None
         if url is not None:
             on_progress("what Postgres itself can do …")
-            commits = await database.commits_per_second(url, extent.database_seconds)
+            commits = await commits_per_second(url, extent.database_seconds)
     return {
         "rows": rows,
         "memory": memory,
@@ -316,19 +405,19 @@ async def _row(
 ) -> dict[str, Any]:
     """Return requests a second and CPU milliseconds for each, and what one made Postgres do."""
     url = group.url
-    before = None if url is None else await database.read_counters(url)
+    before = None if url is None else await read_counters(url)
     async with run_servers(group, upstream, home) as servers:
         first = await servers.run_load(load, extent.first_seconds)
         await wait_until_idle(servers)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
         flooded = await servers.run_load(load, extent.seconds)
-        open_connections = 0 if url is None else await database.connections(url)
+        open_connections = 0 if url is None else await count_connections(url)
         cpu = await wait_until_idle(servers) - cpu
         theirs = await _database_cpu(url) - theirs
     made = None
     if url is not None and before is not None:
-        await database.wait_until_unused(url)
-        after, requests = await database.read_counters(url), first.requests + flooded.requests
+        await wait_until_unused(url)
+        after, requests = await read_counters(url), first.requests + flooded.requests
         commits, rows, wal = ((a - b) / requests for a, b in zip(after, before, strict=True))
         made = {
             "commits": round(commits, 2),
@@ -351,4 +440,4 @@ async def _row(
 
 
 async def _database_cpu(url: str | None) -> float:
-    return 0.0 if url is None else tree_cpu_seconds(await database.postmaster(url))
+    return 0.0 if url is None else tree_cpu_seconds(await postmaster(url))

@@ -10,8 +10,17 @@ import pytest
 
 from benchmarks.asgi import HttpResponse, InvalidResponse
 from benchmarks.fuzz import fuzz_bodies
-from benchmarks.fuzz.requests import BODIES, MAX_BYTES, EncodedRequest, damage, encode_request
-from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
+from benchmarks.fuzz.server import (
+    BODIES,
+    CHAT,
+    MAX_BYTES,
+    MESSAGES,
+    EncodedRequest,
+    campaign,
+    damage,
+    encode_request,
+    judge,
+)
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest
 from podium.server.dialects.responses_input import conversation

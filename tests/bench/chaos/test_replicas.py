@@ -11,14 +11,15 @@ import pytest
 
 from benchmarks.chaos import replicas
 from benchmarks.chaos.checks import Kills, StepName
-from benchmarks.chaos.client import Response, post
 from benchmarks.chaos.replicas import (
     INNER,
     CappedKey,
     EndedQuestion,
     Judge,
     Load,
+    Response,
     measure_replicas,
+    post,
     write_configuration,
 )
 from benchmarks.chaos.report import ChaosRow

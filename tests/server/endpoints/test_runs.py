@@ -19,7 +19,7 @@ from podium.core.request import Reply, Request
 from podium.core.run import Run, new_run_id, timestamp
 from podium.server.access import KeyAuthenticator
 from podium.server.access.keys import make_key
-from podium.server.records import broadcast, maintenance
+from podium.server.records import maintenance, repository
 from podium.store import open_store
 from podium.store.keys import Rules, Scope
 from podium.workers import ScriptedWorker
@@ -230,7 +230,7 @@ async def test_a_run_with_a_dead_process_is_not_watched_for_ever(tmp_path: Path)
 async def test_a_run_that_continues_at_another_replica_is_watched_and_not_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(repository, "POLL_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
         refused = await served.client.delete(f"/v1/runs/{run_id}")
@@ -255,7 +255,7 @@ async def test_a_run_that_continues_at_another_replica_is_watched_and_not_delete
 async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(repository, "POLL_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
         buffered = served.service.store

@@ -17,8 +17,8 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import user
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
-from podium.server.records import broadcast
-from podium.server.records.broadcast import EventBroadcaster, client_events
+from podium.server.records import repository
+from podium.server.records.repository import EventBroadcaster, client_events
 
 TWO = Workflow((Step("solo", "Look"), Step("solo", "Look again")))
 
@@ -43,7 +43,7 @@ def run(*done: int, ended: bool = False) -> Run:
 async def test_steps_that_end_out_of_order_elsewhere_are_each_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(repository, "POLL_SECONDS", 0.0)
     records = iter([run(1), run(0, 1), run(0, 1, ended=True)])
 
     async def load() -> Run:

@@ -13,8 +13,13 @@ forced_opening     the beginning of every plan, which a local model need not wri
 
 from __future__ import annotations
 
-from podium.conductors.plan.parser import ParsedPlan, parse, read_workflow, workflow_document
-from podium.conductors.plan.stream import PlanStream
+from podium.conductors.plan.parser import (
+    ParsedPlan,
+    PlanStream,
+    parse,
+    read_workflow,
+    workflow_document,
+)
 from podium.conductors.plan.writer import (
     Order,
     forced_opening,
