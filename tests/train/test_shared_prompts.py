@@ -93,15 +93,12 @@ def test_logits_in_parts_make_the_same_probabilities_and_gradients(
         assert torch.allclose(gradient, found[2][1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("learns_entropy", [False, True])
-def test_entropies_have_a_gradient_only_where_the_loss_needs_it(
-    learns_entropy: bool, base: Path
-) -> None:
+def test_only_logprobs_have_a_gradient(base: Path) -> None:
     model = pretrained.load(str(base)).model
     one = as_tensors(shared_rows(*as_batch()), CPU)
-    logps, entropies = completion_logprobs(model, one, 1.0, learns_entropy)
+    logps, entropies = completion_logprobs(model, one, 1.0)
     assert logps.requires_grad
-    assert entropies.requires_grad is learns_entropy
+    assert not entropies.requires_grad
 
 
 def test_a_part_of_a_batch_keeps_what_belongs_to_the_whole() -> None:

@@ -143,4 +143,3 @@ class Task:
 
 
 Suite = Sequence[Task]
-"""Tasks in order."""

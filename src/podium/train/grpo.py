@@ -350,7 +350,6 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
         epsilon=grpo.clip,
         epsilon_high=grpo.clip_high,
         beta=grpo.beta,
-        entropy_coef=grpo.entropy,
         loss_type=grpo.loss_type,
         scale_rewards="none" if computes_advantages else grpo.scale_rewards,
         mask_truncated_completions=grpo.mask_truncated,

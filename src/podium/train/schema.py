@@ -371,7 +371,6 @@ class GrpoTable(OptimiserTable):
             " small model to its warm start"
         ),
     )
-    entropy: Weight = Field(default=0.0, description="the weight of a bonus for entropy")
     temperature: Annotated[float, Field(gt=0, le=2)] = Field(
         default=1.0, description="the sampling temperature of plans"
     )

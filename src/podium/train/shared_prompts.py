@@ -69,9 +69,8 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         self.dropped_passes = 0
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
         loss: Tensor
-        if not only_by_advantage or inputs.get("old_per_token_logps") is not None:
+        if self.beta or inputs.get("old_per_token_logps") is not None:
             loss = super()._compute_loss(model, inputs)
             return loss
         self._is_read = completion_rows(inputs["advantages"], inputs["completion_mask"])
@@ -129,7 +128,7 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         parts = list(pack_rows(rows, self._most_tokens))
         for part in parts:
             one = as_tensors(part, input_ids.device)
-            needed = (base, one, self.temperature, self.args.entropy_coef != 0.0)
+            needed = (base, one, self.temperature)
             with self.accelerator.autocast():
                 if len(parts) == 1:
                     found, spread = completion_logprobs(*needed)
@@ -258,9 +257,8 @@ def attention_mask(segments: Tensor) -> Tensor:
     return (allowed | itself)[:, None]
 
 
-def completion_logprobs(
-    base: Any, one: ForwardPass, temperature: float, learns_entropy: bool = False
-) -> tuple[Tensor, Tensor]:
+def completion_logprobs(base: Any, one: ForwardPass, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the log-probability and the entropy of every target."""
     hidden = base.model(
         input_ids=one.tokens,
         position_ids=one.positions,
@@ -272,25 +270,21 @@ def completion_logprobs(
         torch.split(before, LOGIT_TOKENS), torch.split(one.targets, LOGIT_TOKENS), strict=True
     )
     found = [
-        checkpoint(
-            _chosen_logprobs,
-            *(base.lm_head, part, targets, temperature, learns_entropy),
-            use_reentrant=False,
-        )
-        for part, targets in parts
+        checkpoint(_chosen_logprobs, base.lm_head, *part, temperature, use_reentrant=False)
+        for part in parts
     ]
     logps, entropies = (torch.cat(values) for values in zip(*found, strict=True))
     return logps, entropies
 
 
 def _chosen_logprobs(
-    head: nn.Module, before: Tensor, targets: Tensor, temperature: float, learns_entropy: bool
+    head: nn.Module, before: Tensor, targets: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of the targets and the entropy, from the hidden states before."""
     logits = head(before).float() / temperature
     total = logits.logsumexp(-1)
     logps = logits.gather(-1, targets[:, None])[:, 0] - total
-    with torch.set_grad_enabled(learns_entropy and torch.is_grad_enabled()):
+    with torch.no_grad():
         entropies = total - (logits.softmax(-1) * logits).sum(-1)
     return logps, entropies
 

@@ -33,8 +33,6 @@ MIN_BYTES: Final = 65_536
 """A smaller file could not hold its own structure and a few replies."""
 
 BUSY_SECONDS: Final = 5.0
-"""Seconds that a write waits for another process."""
-
 log: Final = logging.getLogger("podium")
 
 _Outcome = Reply | WorkerError | None
@@ -70,7 +68,6 @@ class ReplyCache:
             self._continue_in_memory(error)
 
     def get(self, key: bytes) -> Reply | None:
-        """Return the cached reply, or None."""
         try:
             document = self._database.get(key)
         except sqlite3.Error as error:

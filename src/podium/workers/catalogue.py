@@ -119,7 +119,6 @@ class Catalogue:
     @classmethod
     @cache
     def load(cls) -> Catalogue:
-        """Load the shipped catalogue, once."""
         text = resources.files("podium.workers").joinpath("catalogue.toml").read_text("utf-8")
         file = CatalogueFile.model_validate(tomllib.loads(text))
         return cls(file.model, file.assumed)

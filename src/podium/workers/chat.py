@@ -535,7 +535,6 @@ VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
         ),
     }
 )
-"""The differences of known vendors, by provider name."""
 
 
 class CompatibleWorker(HostedWorker):

@@ -229,7 +229,6 @@ _FACTORIES: Final[Mapping[str, str]] = MappingProxyType(
         "scripted": "podium.workers.scripted:scripted_worker",
     }
 )
-"""Worker factories by API name."""
 
 
 def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:

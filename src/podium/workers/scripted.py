@@ -138,7 +138,6 @@ class ScriptedWorker:
         self._chunk = chunk
 
     async def reply(self, request: Request) -> Reply:
-        """Return the next line of the script."""
         line = self._next_line(request)
         if self._delay_seconds:
             await asyncio.sleep(self._delay_seconds)

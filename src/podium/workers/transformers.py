@@ -80,7 +80,6 @@ class TransformersWorker(Worker):
         self._closed = False
 
     async def reply(self, request: Request) -> Reply:
-        """Return the reply; concurrent requests form one batch."""
         _refuse_unsupported(self.profile, request)
         messages = with_system(self._system, request.messages)
         said = [_to_chat(message, self.profile) for message in messages]

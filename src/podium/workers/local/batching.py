@@ -141,7 +141,6 @@ class SharedBatchModel(Generic[RequestT]):
         return await self.load()
 
     def submit(self, request: RequestT) -> None:
-        """Submit a request; it joins the current batch."""
         while not self._running().submit(request):
             pass  # it has just ended: the next one is begun
 

@@ -65,7 +65,6 @@ class LocalModel:
 
     @property
     def remedy(self) -> str:
-        """Return the remedy for missing weights."""
         origin = parse_source(self.name)
         if isinstance(origin, LocalFile):
             return "check the path of the model"
