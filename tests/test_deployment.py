@@ -101,7 +101,7 @@ def test_the_configurations_that_compose_mounts_are_valid_and_differ_in_the_stor
     assert "PODIUM_CONFIG: /etc/podium/podium.toml" in COMPOSE
     single = read_file(ROOT / "deploy" / "single.toml")
     replicas = read_file(ROOT / "deploy" / "podium.toml")
-    assert single.server.keys
+    assert single.server.require_keys
     assert (single.store.url, replicas.store.url) == ("", "postgresql://podium@postgres/podium")
     assert single.model_copy(update={"store": replicas.store}) == replicas
 
@@ -238,4 +238,7 @@ def test_the_manifest_runs_the_image_as_the_image_is_meant_to_be_run(tmp_path: P
     file = tmp_path / "podium.toml"
     file.write_text(objects()["ConfigMap"]["data"]["podium.toml"], "utf-8")
     tables = read_file(file)
-    assert (tables.store.url, tables.server.keys) == ("postgresql://podium@postgres/podium", True)
+    assert (tables.store.url, tables.server.require_keys) == (
+        "postgresql://podium@postgres/podium",
+        True,
+    )

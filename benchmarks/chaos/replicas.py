@@ -121,7 +121,7 @@ url = "{url}"
 lease_seconds = {lease}
 
 [server]
-keys = true
+require_keys = true
 """
 
 

@@ -48,13 +48,18 @@ def test_the_command_line_overrides_the_file(served: list[ServerSettings], confi
     given = ["--host", "localhost", "--keys", "--workers", "3", "--log", "json"]
     assert main(["serve", "--config", config, *given]) == 0
     (server,) = served
-    assert (server.host, server.keys, server.workers, server.log) == ("localhost", True, 3, "json")
+    assert (server.host, server.require_keys, server.workers, server.log) == (
+        "localhost",
+        True,
+        3,
+        "json",
+    )
     assert server.in_flight == 7
 
 
 def test_the_file_goes_before_what_is_usual(served: list[ServerSettings], config: str) -> None:
     assert main(["serve", "--config", config]) == 0
-    assert (served[0].port, served[0].host, served[0].keys) == (0, "127.0.0.1", False)
+    assert (served[0].port, served[0].host, served[0].require_keys) == (0, "127.0.0.1", False)
 
 
 @pytest.mark.parametrize(

@@ -202,14 +202,16 @@ router = "router.json"
 def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path) -> None:
     text = ROUTED.replace("[mini]", "[mini]\nconfidence = 0.3\nquality_bias = 0.8")
     assembly = assemble(load(settings_file(routed, text)), {}, Http())
-    mini = assembly.router()
+    mini = assembly.load_router()
     assert mini is not None
     assert (mini.confidence, mini.quality_bias, mini.warnings) == (0.3, 0.8, ())
-    assert assembly.router() is mini
+    assert assembly.load_router() is mini
     assert isinstance(
-        conductor_for_tier("mini", assembly.conductor, assembly.router), LearnedRouterConductor
+        conductor_for_tier("mini", assembly.conductor, assembly.load_router), LearnedRouterConductor
     )
-    assert conductor_for_tier("ultra", assembly.conductor, assembly.router) is assembly.conductor
+    assert (
+        conductor_for_tier("ultra", assembly.conductor, assembly.load_router) is assembly.conductor
+    )
 
 
 def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
@@ -271,7 +273,7 @@ def test_a_router_that_is_not_there_is_an_error_when_it_is_needed(tmp_path: Path
     pytest.importorskip("numpy")
     assembly = assemble(load(settings_file(tmp_path, ROUTED)), {}, Http())
     with pytest.raises(ConfigError, match=r"router.json: No such file .*podium train router"):
-        conductor_for_tier("mini", assembly.conductor, assembly.router)
+        conductor_for_tier("mini", assembly.conductor, assembly.load_router)
 
 
 def test_without_the_extra_the_error_says_what_to_install(
@@ -293,6 +295,6 @@ async def test_a_coordinator_is_led_by_with_a_reader_that_is_closed_in_the_end(
     head = '[conductor]\nkind = "evolved"\ncoordinator = "trained"\n'
     assembly = assemble(load(settings_file(tmp_path, head + SCRIPTED)), {}, Http())
     assert assembly.conductor.name == f"evolved({coordinator(('a', 'lead')).fingerprint})"
-    assert assembly.local_model is not None
+    assert assembly.hidden_state_reader is not None
     await assembly.close()
-    assert assembly.local_model._closed
+    assert assembly.hidden_state_reader._closed

@@ -26,11 +26,11 @@ def test_every_model_of_the_catalogue_can_be_connected_with_its_options(
 def test_the_table_of_the_server_is_what_the_settings_hold() -> None:
     tables = ConfigFile.model_validate(
         {
-            "server": {"port": 9000, "keys": True, "keep_days": 30},
+            "server": {"port": 9000, "require_keys": True, "keep_days": 30},
             "worker": [{"name": "w", "provider": "scripted", "options": {"reply": "hi"}}],
         }
     )
     server = resolve(tables, "a test").server
-    assert (server.port, server.keys, server.keep_days) == (9000, True, 30)
+    assert (server.port, server.require_keys, server.keep_days) == (9000, True, 30)
     assert server.host == "127.0.0.1", "nobody else's machine is let in unless that is said"
     assert ConfigFile().server == ServerSettings()

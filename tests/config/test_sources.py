@@ -195,8 +195,8 @@ async def test_python_worker_needs_isolation(
 async def test_a_server_runs_programs_only_if_configured_to(write: Write, tmp_path: Path) -> None:
     settings = await discover_settings({}, directory=tmp_path, is_server=True)
     assert settings.pool.names == ("qwen2.5-coder",)
-    assert "[server] python_worker = true" in settings.warnings[0]
-    write("[server]\npython_worker = true")
+    assert "[server] allow_python_workers = true" in settings.warnings[0]
+    write("[server]\nallow_python_workers = true")
     allowed = await discover_settings({}, directory=tmp_path, is_server=True)
     assert allowed.pool.names == ("qwen2.5-coder", "python")
     assert not allowed.warnings

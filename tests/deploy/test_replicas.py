@@ -34,7 +34,7 @@ kind = "router"
 url = "{url}"
 lease_seconds = 3
 [server]
-keys = true
+require_keys = true
 [[worker]]
 name = "sums"
 provider = "scripted"

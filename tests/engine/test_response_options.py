@@ -63,11 +63,11 @@ async def test_terms_go_to_the_final_step_and_effort_and_hints_to_every_one() ->
     response_options = ResponseOptions(
         max_tokens=9, temperature=0.5, top_p=0.9, seed=7, stop=("END",), effort="low"
     )
-    response_options = replace(response_options, cache_key="mine", cache_time="1h")
+    response_options = replace(response_options, cache_key="mine", cache_ttl="1h")
     run = await runner(CHAIN, a, b).run("why?", options=Options(response_options=response_options))
     assert run.answer == "said"
     (first,), (final,) = a.requests, b.requests
-    assert first == Request(first.messages, effort="low", cache_key="mine", cache_time="1h")
+    assert first == Request(first.messages, effort="low", cache_key="mine", cache_ttl="1h")
     assert final == Request(
         final.messages,
         max_tokens=9,
@@ -77,7 +77,7 @@ async def test_terms_go_to_the_final_step_and_effort_and_hints_to_every_one() ->
         stop=("END",),
         effort="low",
         cache_key="mine",
-        cache_time="1h",
+        cache_ttl="1h",
     )
 
 

@@ -183,7 +183,9 @@ async def test_upstream_error_bodies_are_not_shown_to_clients(
     async with served_by(repeating) as vendor:
         (tmp_path / "podium.toml").write_text(pool(vendor), "utf-8")
         settings = load(tmp_path / "podium.toml")
-        settings = replace(settings, server=settings.server.model_copy(update={"keys": True}))
+        settings = replace(
+            settings, server=settings.server.model_copy(update={"require_keys": True})
+        )
 
         async def find() -> Any:
             return settings

@@ -36,7 +36,7 @@ class PlainDialect:
             previous_response=body.get("previous"),
             shows_reasoning=body.get("reasoning", False),
             params=read_podium_params(body.get("podium", {}), "podium"),
-            body=body,
+            raw_body=body,
         )
 
     def format_response(self, asked: ApiRequest, answer: ApiResponse) -> dict[str, Any]:

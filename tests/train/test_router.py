@@ -156,7 +156,7 @@ def test_the_recipe_that_ships_can_be_read() -> None:
     [
         ("[router]\nlogs = []", "router.logs: expected a list of 1 or more, got a list of 0"),
         ("[router]\nlogs = ['a']\nencodr = 'hashed'", "encoder"),
-        ("[router]\nlogs = ['a']\nparts = 2", "router.parts"),
+        ("[router]\nlogs = ['a']\nfolds = 2", "router.folds"),
         ("[router]\nlogs = ['a']\n[costs]\nusd = { small = -1.0 }", "costs.usd.small"),
     ],
 )

@@ -732,12 +732,12 @@ async def test_a_prompt_worth_keeping_is_marked_where_the_next_can_begin(
 ) -> None:
     vendor.says(message(text("ok")))
     turns = (system("Be brief."), user("a"), assistant("b"), user("c"))
-    await ada.reply(Request(turns, cache_time="1h"))
+    await ada.reply(Request(turns, cache_ttl="1h"))
     assert vendor.body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": MARK}]
     marks = [turn["content"][-1].get("cache_control") for turn in vendor.body["messages"]]
     assert marks == [None, MARK, MARK]
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
-    await ada.reply(replace(tooled, cache_time="1h"))
+    await ada.reply(replace(tooled, cache_ttl="1h"))
     assert [tool.get("cache_control") for tool in vendor.body["tools"]] == [None, MARK]
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
 
@@ -750,7 +750,7 @@ async def test_a_prompt_is_not_marked_unasked_nor_where_the_endpoint_has_its_own
     assert "cache_control" not in json.dumps(vendor.body)
     assert "mine" not in json.dumps(vendor.body)
     await hire("anthropic", cache_control={"type": "ephemeral"}).reply(
-        replace(plain, cache_time="5m")
+        replace(plain, cache_ttl="5m")
     )
     assert json.dumps(vendor.body).count("cache_control") == 1
 

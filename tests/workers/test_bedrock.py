@@ -242,11 +242,11 @@ async def test_cache_points_follow_what_they_close(
 ) -> None:
     vendor.says(answer({"text": "ok"}))
     ada = hire("bedrock", model=MODEL)
-    await ada.reply(replace(plain, cache_time="1h"))
+    await ada.reply(replace(plain, cache_ttl="1h"))
     body, point = check(vendor, MODEL), {"cachePoint": {"type": "default", "ttl": "1h"}}
     assert body["system"][-1] == point
     assert [turn["content"][-1] for turn in body["messages"][-2:]] == [point, point]
-    await ada.reply(replace(tooled, cache_time="1h"))
+    await ada.reply(replace(tooled, cache_ttl="1h"))
     assert check(vendor, MODEL)["toolConfig"]["tools"][-1] == point
 
 
@@ -264,7 +264,7 @@ async def test_cache_points_are_not_sent_to_models_that_refuse_them(
 ) -> None:
     vendor.says(answer({"text": "ok"}))
     worker = hire("bedrock", model=model, cache_points=setting)
-    await worker.reply(replace(plain, cache_time="5m"))
+    await worker.reply(replace(plain, cache_ttl="5m"))
     assert ("cachePoint" in str(check(vendor, model))) is caches
 
 

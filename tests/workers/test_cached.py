@@ -400,7 +400,7 @@ async def test_a_provider_cache_hint_does_not_change_the_cached_reply() -> None:
     cache = ReplyCache(None, MIN_BYTES)
     cached = CachedWorker(echo(), cache)
     await cached.reply(Request((user("x"),)))
-    await cached.reply(Request((user("x"),), cache_key="mine", cache_time="1h"))
+    await cached.reply(Request((user("x"),), cache_key="mine", cache_ttl="1h"))
     assert (cache.hits, cache.misses) == (1, 1)
 
 

@@ -144,16 +144,16 @@ def test_each_vendor_has_two_or_three_models_for_a_pool_without_a_file(provider:
 
 
 def test_conductor_models_are_ranked_without_ties_and_among_the_defaults() -> None:
-    ranked = [entry for entry in CATALOGUE.entries if entry.conductor is not None]
-    assert len({entry.conductor for entry in ranked}) == len(ranked)
+    ranked = [entry for entry in CATALOGUE.entries if entry.planner_rank is not None]
+    assert len({entry.planner_rank for entry in ranked}) == len(ranked)
     assert all(entry.default for entry in ranked)
     assert {entry.provider for entry in ranked} == {e.provider for e in CATALOGUE.entries}
 
 
 def test_a_model_that_is_not_listed_is_assumed_to_do_what_all_of_its_provider_do() -> None:
-    assert "sampling" not in CATALOGUE.assumed_capabilities("anthropic")
-    assert "sampling" in CATALOGUE.assumed_capabilities("ollama")
-    assert CATALOGUE.assumed_capabilities("nobody") == frozenset()
+    assert "sampling" not in CATALOGUE.default_capabilities("anthropic")
+    assert "sampling" in CATALOGUE.default_capabilities("ollama")
+    assert CATALOGUE.default_capabilities("nobody") == frozenset()
 
 
 def test_the_catalogue_is_read_once() -> None:

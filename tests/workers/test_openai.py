@@ -211,7 +211,7 @@ async def test_the_prompt_cache_key_goes_to_vendors_that_support_it(
     vendor: Vendor, hire: Hire, fits: Fits
 ) -> None:
     vendor.says(completion({"content": "ok"}))
-    asked = replace(ASKED, cache_key="mine", cache_time="1h")
+    asked = replace(ASKED, cache_key="mine", cache_ttl="1h")
     await hire("openai").reply(asked)
     assert vendor.body["prompt_cache_key"] == "mine"
     assert fits(CompletionCreateParamsNonStreaming, vendor.body)

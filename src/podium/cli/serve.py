@@ -51,7 +51,13 @@ def serve(
     """Serve the pool as one model over the OpenAI and Anthropic APIs."""
     from podium.server.startup import ServeOptions, bind_socket, serve
 
-    given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _log_format(log)}
+    given = {
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "require_keys": keys,
+        "log": _log_format(log),
+    }
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     serve_options = ServeOptions(
         config=str(config) if config else None, pool=str(pool) if pool else None, server=server
@@ -81,7 +87,7 @@ async def _load_settings(serve_options: ServeOptions) -> Settings:
         echo_error(warning)
     refuse_own_address(settings, os.environ)
     server = settings.server
-    if is_public(server.host) and not server.keys:
+    if is_public(server.host) and not server.require_keys:
         echo_error(
             f"WARNING: other machines can reach {server.host} and no API key is required: anyone "
             f"who finds this server spends your money; serve with --keys"
@@ -94,7 +100,7 @@ async def _prepare(settings: Settings) -> None:
     if settings.is_embedded:
         echo_error(NO_API_KEY)
     await fetch_weights(settings.workers, settings.conductor, offline=False)
-    if not settings.server.keys:
+    if not settings.server.require_keys:
         return
     if await _has_keys(settings):
         echo_error("API key required; podium keys list shows the keys")

@@ -52,8 +52,8 @@ class Assembly:
 
     Attributes:
         planner: The worker that plans but is not in the pool.
-        local_model: The model that reads transcripts for an evolved conductor.
-        router: Loads the learned router of the mini tier on first use, as that takes a while.
+        hidden_state_reader: The model that reads transcripts for an evolved conductor.
+        load_router: Loads the learned router of the mini tier on first use, as that takes a while.
         call_budget: The caps of a call to a worker by its name; None for those of a run.
 
     """
@@ -63,13 +63,13 @@ class Assembly:
     conductor: Conductor
     planner: Worker | None = None
     guardrails: tuple[Guardrail, ...] = ()
-    local_model: HiddenStateReader | None = None
-    router: LoadRouter = lambda: None
+    hidden_state_reader: HiddenStateReader | None = None
+    load_router: LoadRouter = lambda: None
     call_budget: Budget | None = None
 
     async def close(self) -> None:
         """Close workers and models that hold resources."""
-        await close_all((*self.workers, self.planner, self.local_model))
+        await close_all((*self.workers, self.planner, self.hidden_state_reader))
 
 
 def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> Assembly:
@@ -132,7 +132,7 @@ def assemble_workers(
             directory = Path(conductor.removeprefix(EVOLVED_PREFIX)).expanduser()
             read_description(directory).check(pool)
             evolved, reader = load_evolved_conductor(directory)
-            return Assembly(tuple(workers), pool, evolved, local_model=reader)
+            return Assembly(tuple(workers), pool, evolved, hidden_state_reader=reader)
         case "evolved":
             raise UsageError("conductor 'evolved' needs a directory; use 'evolved:DIRECTORY'")
         case _:

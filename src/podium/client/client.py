@@ -156,7 +156,7 @@ class Runtime:
 
     def conductor_for(self, tier: Tier) -> Conductor:
         """Return the conductor that leads runs of the tier."""
-        return conductor_for_tier(tier, self.assembly.conductor, self.assembly.router)
+        return conductor_for_tier(tier, self.assembly.conductor, self.assembly.load_router)
 
     @property
     def excludable_names(self) -> frozenset[str]:
@@ -212,7 +212,7 @@ class Runtime:
     def _check_quality_bias(self, options: Options) -> None:
         if options.quality_bias is None:
             return
-        check_quality_bias(options.tier, self.assembly.router)
+        check_quality_bias(options.tier, self.assembly.load_router)
         conductor = self.conductor_for(options.tier)
         if isinstance(conductor, AdaptiveConductor) and conductor.always_plans:
             raise UsageError(
@@ -500,7 +500,7 @@ class AsyncPodium:
             assembly = replace(assembly, guardrails=guardrails)
         if self._router is not None:
             router = self._router.fit_to(assembly.pool)
-            assembly = replace(assembly, router=lambda: router)
+            assembly = replace(assembly, load_router=lambda: router)
         if hedges:
             check_hedges(hedges, assembly.pool)
         lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS

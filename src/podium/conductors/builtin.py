@@ -414,7 +414,7 @@ class ModelConductor(Conductor):
             self._prompt.messages(context),
             temperature=self._temperature,
             max_tokens=self._max_tokens,
-            cache_time="5m",
+            cache_ttl="5m",
         )
         form, capabilities = self._prompt.form, self.worker.profile.capabilities
         if form == "json" and "json" in capabilities:

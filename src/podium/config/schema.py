@@ -325,7 +325,9 @@ class ServerSettings(Table):
         default=7755, description="the port; 0: any that is free"
     )
     workers: Count = Field(default=1, description="server processes on the same port")
-    keys: bool = Field(default=False, description="require an API key; `podium keys` creates them")
+    require_keys: bool = Field(
+        default=False, description="require an API key; `podium keys` creates them"
+    )
     allowed_hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),
         description="further names of this host, as behind a proxy; only needed without API keys",
@@ -334,7 +336,7 @@ class ServerSettings(Table):
         default=(),
         description=(
             "origins of web pages that may use the API, such as `http://localhost:3000`; `*`, "
-            "only with `keys`: every page"
+            "only with `require_keys`: every page"
         ),
     )
     in_flight: Count = Field(
@@ -363,7 +365,7 @@ class ServerSettings(Table):
         description="`text`, to read, or `json`, for programs; by default text on a terminal "
         "and JSON elsewhere",
     )
-    python_worker: bool = Field(
+    allow_python_workers: bool = Field(
         default=False,
         description="run programs that clients and models wrote, in the sandbox: keep the pool's "
         '`provider = "python"` workers',
@@ -374,7 +376,7 @@ class ServerSettings(Table):
         description="refuse requests with unknown keys, instead of ignoring these and naming them "
         "in the response header `X-Podium-Ignored`",
     )
-    private_images: bool = Field(
+    allow_private_image_urls: bool = Field(
         default=False,
         description="clients may send image URLs on private networks",
     )

@@ -349,8 +349,8 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
     """Resolve one worker; the catalogue fills in what the table leaves out."""
     model = table.model or table.name
     entry = catalogue.lookup(table.provider, model)
-    assumed = entry.capabilities if entry else catalogue.assumed_capabilities(table.provider)
-    capabilities = assumed if table.capabilities is None else table.capabilities
+    defaults = entry.capabilities if entry else catalogue.default_capabilities(table.provider)
+    capabilities = defaults if table.capabilities is None else table.capabilities
     if "vision" in capabilities and table.provider in PDF_PROVIDERS:
         capabilities |= {"pdf"}
     described = entry.description if entry else ""
@@ -402,9 +402,9 @@ def _deployments(
 def default_planner(workers: Sequence[WorkerSettings]) -> WorkerSettings:
     """Return the worker that plans by default: the catalogue's choice, else the pool's best."""
     ranked = [
-        (worker.entry.conductor, position)
+        (worker.entry.planner_rank, position)
         for position, worker in enumerate(workers)
-        if worker.entry is not None and worker.entry.conductor is not None
+        if worker.entry is not None and worker.entry.planner_rank is not None
     ]
     if ranked:
         return workers[min(ranked)[1]]

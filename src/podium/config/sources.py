@@ -116,14 +116,14 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
 
 async def _ask_ollama(server: str, workers: Iterable[WorkerTable]) -> tuple[WorkerTable, ...]:
     """Return the workers with the capabilities that Ollama shows of their models."""
-    assumed = Catalogue.load().assumed_capabilities("ollama")
+    defaults = Catalogue.load().default_capabilities("ollama")
 
     async def ask(worker: WorkerTable) -> WorkerTable:
         shown = await _fetch(
             f"{server}/api/show", _ShowResponse, body={"model": worker.model or ""}
         )
         found = _SHOWN_BY_OLLAMA & shown.capabilities if shown else frozenset()
-        return worker.model_copy(update={"capabilities": assumed | found}) if found else worker
+        return worker.model_copy(update={"capabilities": defaults | found}) if found else worker
 
     return tuple(await asyncio.gather(*map(ask, workers)))
 
@@ -312,8 +312,8 @@ async def _python_problem(tables: ConfigFile, *, is_server: bool) -> str:
     names = [worker.name for worker in tables.worker if worker.provider == PYTHON_PROVIDER]
     if not names:
         return ""
-    if is_server and not tables.server.python_worker:
-        reason = "this server runs no programs; [server] python_worker = true allows them"
+    if is_server and not tables.server.allow_python_workers:
+        reason = "this server runs no programs; [server] allow_python_workers = true allows them"
     else:
         reason = await isolation_problem()
     return f"worker {names[0]!r} is left out: {reason}" if reason else ""

@@ -277,7 +277,7 @@ def intermediate_options(options: ResponseOptions) -> ResponseOptions:
     return ResponseOptions(
         effort=options.effort,
         cache_key=options.cache_key,
-        cache_time=options.cache_time,
+        cache_ttl=options.cache_ttl,
     )
 
 

@@ -203,7 +203,7 @@ PDF: Final = "application/pdf"
 LOGPROBS: Final = "message.output_text.logprobs"
 """A value of `include` in OpenAI's Responses: texts carry log probabilities."""
 
-CacheTime = Literal["", "5m", "1h"]
+CacheTtl = Literal["", "5m", "1h"]
 """The lifetime of a cached prompt at the provider; empty for none."""
 
 
@@ -411,8 +411,8 @@ class Request:
         prefill: The start of the reply, for providers that can continue one; the reply's text
             includes it.
         parallel_tools: If False, a reply calls one tool at most.
-        cache_key: A hint for the provider's prompt cache, as is `cache_time`.
-        cache_time: How long it shall keep the prompt.
+        cache_key: A hint for the provider's prompt cache, as is `cache_ttl`.
+        cache_ttl: How long it shall keep the prompt.
         thinking_tokens: The most tokens of reasoning.
         extra: Further fields of the body, for a worker of the format that they are written in; what
             Podium decides itself, such as the output limit, is never taken from them.
@@ -433,7 +433,7 @@ class Request:
     prefill: str = ""
     parallel_tools: bool = field(default=True, repr=False)
     cache_key: str = field(default="", repr=False)
-    cache_time: CacheTime = field(default="", repr=False)
+    cache_ttl: CacheTtl = field(default="", repr=False)
     thinking_tokens: int | None = field(default=None, repr=False)
     extra: Mapping[str, Any] | None = field(default=None, repr=False)
 
@@ -539,8 +539,8 @@ class ResponseOptions:
         schema: A JSON Schema for the answer.
         effort: How much every step reasons.
         parallel_tools: If False, only the first of several tool calls of a reply is made.
-        cache_key: A hint for the provider's prompt cache, as is `cache_time`.
-        cache_time: How long it shall keep the prompt.
+        cache_key: A hint for the provider's prompt cache, as is `cache_ttl`.
+        cache_ttl: How long it shall keep the prompt.
         thinking_tokens: The most tokens of reasoning.
         is_prefilled: The conversation ends with the start of the answer.
 
@@ -557,7 +557,7 @@ class ResponseOptions:
     effort: Effort | None = None
     parallel_tools: bool = True
     cache_key: str = ""
-    cache_time: CacheTime = ""
+    cache_ttl: CacheTtl = ""
     thinking_tokens: int | None = None
     is_prefilled: bool = False
 

@@ -177,7 +177,7 @@ def request_for(
             effort=options.effort,
             parallel_tools=options.parallel_tools,
             cache_key=options.cache_key,
-            cache_time=options.cache_time,
+            cache_ttl=options.cache_ttl,
         )
     has_clients = any(tool in tools for tool in options.tools)
     choice = _tool_choice(options, turns) if has_clients else ""

@@ -118,8 +118,8 @@ def tier_fingerprint(
 ) -> str:
     """Hash everything that shapes a tier's answers: pool, conductor, router, prompts, options, how
     workers are called and which MCP servers they have."""
-    router = assembly.router()
-    conductor = conductor_for_tier(tier, assembly.conductor, assembly.router)
+    router = assembly.load_router()
+    conductor = conductor_for_tier(tier, assembly.conductor, assembly.load_router)
     planner = conductor.worker
     plans = tier != "mini" or router is not None
     workflow = getattr(assembly.conductor, "workflow", None) if plans else None

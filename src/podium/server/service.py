@@ -122,10 +122,10 @@ async def open_service(
     administrative actions are not recorded.
     """
     audit = audit or AuditRecorder()
-    if ANY_ORIGIN in settings.cors and not settings.keys:
+    if ANY_ORIGIN in settings.cors and not settings.require_keys:
         raise ConfigError(
-            "server.cors allows every origin, which requires API keys; set server.keys = true, or "
-            "list the origins"
+            "server.cors allows every origin, which requires API keys; set "
+            "server.require_keys = true, or list the origins"
         )
     runtime = await podium.open()
     metrics = Metrics()

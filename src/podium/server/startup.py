@@ -116,7 +116,7 @@ async def _open(find: LoadSettings, stack: AsyncExitStack) -> Service:
     buffered = BufferedRunStore(store, shared=shared, lease_seconds=settings.store.lease_seconds)
     stack.push_async_callback(buffered.close)
     access = AccessPolicy()
-    if settings.server.keys:
+    if settings.server.require_keys:
         access = KeyAuthenticator(
             store.keys,
             settings.pool,
@@ -134,7 +134,7 @@ async def _open(find: LoadSettings, stack: AsyncExitStack) -> Service:
     service = await open_service(podium, buffered, access, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loader.stop)
     assembly = (await podium.open()).assembly
-    mini = assembly.router()
+    mini = assembly.load_router()
     if mini is not None:
         await mini.warm_up(settings.pool)
     conductor = assembly.conductor

@@ -34,10 +34,10 @@ class RouterTable(Table):
         "six layers, with the weights that `podium models pull all-minilm-l6-v2` fetches; `hashed` "
         "by words alone",
     )
-    parts: int = Field(
+    folds: int = Field(
         default=5,
         ge=3,
-        description="in how many parts questions are left out in turn, for every choice",
+        description="folds of cross-validation, for every choice",
     )
     seed: int = Field(default=0, description="what all that is random begins with")
 
@@ -93,7 +93,7 @@ class TrainedRouter:
             f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
             f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
-            f"on questions left out, routing earned {learned.areas[learned.ridge]:.3f} over the "
+            f"on questions left out, routing earned {learned.scores[learned.ridge]:.3f} over the "
             f"whole quality bias, with a ridge of {learned.ridge:g}",
             str(self.path),
         ]
@@ -113,7 +113,7 @@ def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
     from podium.conductors.routing.learning import RouterTraining, fit_router
 
     table = recipe.router
-    options = RouterTraining(parts=table.parts, seed=table.seed)
+    options = RouterTraining(folds=table.folds, seed=table.seed)
     source = ", ".join(Path(path).name for path in table.logs)
     found = fit_router(rewards, _encoder(recipe, rewards), options, source=source)
     path = Path(table.output)

@@ -24,7 +24,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import (
     ANY_OBJECT,
     UNKNOWN_USAGE,
-    CacheTime,
+    CacheTtl,
     Delta,
     Effort,
     Finish,
@@ -357,8 +357,8 @@ class AnthropicWorker(HostedWorker):
         body |= _tools(request)
         if request.schema is not None:
             self._add_schema(body, request.schema, as_tool=self._forces_schema(request))
-        if request.cache_time and "cache_control" not in self.endpoint.options:
-            _mark_cache_points(body, request.cache_time)
+        if request.cache_ttl and "cache_control" not in self.endpoint.options:
+            _mark_cache_points(body, request.cache_ttl)
         if stream:
             body["stream"] = True
         return body
@@ -507,9 +507,9 @@ class AnthropicWorker(HostedWorker):
         raise translation.unsupported_part(part, message, self.profile)
 
 
-def _mark_cache_points(body: dict[str, Any], time: CacheTime) -> None:
+def _mark_cache_points(body: dict[str, Any], ttl: CacheTtl) -> None:
     """Mark the ends of the system prompt (or tools), of the earlier turns and of the whole."""
-    mark = {"type": "ephemeral", "ttl": time}
+    mark = {"type": "ephemeral", "ttl": ttl}
     if "system" in body:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": mark}]
     elif "tools" in body:

@@ -259,7 +259,7 @@ class BedrockWorker(AnthropicWorker):
             messages = tuple(map(_without_tools, request.messages))
             request = replace(request, messages=messages, tools=(), tool_choice="")
         if not self._caches():
-            request = replace(request, cache_time="")
+            request = replace(request, cache_ttl="")
         body = self._body(request, stream=False)
         converse: dict[str, Any] = {
             "messages": [

@@ -76,7 +76,7 @@ class CatalogueEntry(Table):
     max_output_tokens: Tokens | None = None
     capabilities: Capabilities = frozenset()
     default: bool = False
-    conductor: Annotated[int, Field(gt=0)] | None = None
+    planner_rank: Annotated[int, Field(gt=0)] | None = None
     retires: datetime.date | None = None
 
 
@@ -84,7 +84,7 @@ class CatalogueFile(Table):
     """The whole data file."""
 
     model: list[CatalogueEntry]
-    assumed: dict[str, Capabilities]
+    default_capabilities: dict[str, Capabilities]
 
 
 _SNAPSHOT: Final = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
@@ -106,10 +106,10 @@ class Catalogue:
     def __init__(
         self,
         entries: Iterable[CatalogueEntry],
-        assumed: Mapping[str, frozenset[Capability]] = MappingProxyType({}),
+        default_capabilities: Mapping[str, frozenset[Capability]] = MappingProxyType({}),
     ) -> None:
         self.entries = tuple(entries)
-        self._assumed = dict(assumed)
+        self._default_capabilities = dict(default_capabilities)
         self._by_name: dict[tuple[str, str], CatalogueEntry] = {}
         for entry in self.entries:
             for name in (entry.id, *entry.aliases):
@@ -121,7 +121,7 @@ class Catalogue:
     def load(cls) -> Catalogue:
         text = resources.files("podium.workers").joinpath("catalogue.toml").read_text("utf-8")
         file = CatalogueFile.model_validate(tomllib.loads(text))
-        return cls(file.model, file.assumed)
+        return cls(file.model, file.default_capabilities)
 
     def lookup(self, provider: str, model: str) -> CatalogueEntry | None:
         exact = self._by_name.get((provider, model))
@@ -137,9 +137,9 @@ class Catalogue:
                 return entry.model_copy(update={**changes, "price": None, "retires": None})
         return None
 
-    def assumed_capabilities(self, provider: str) -> frozenset[Capability]:
+    def default_capabilities(self, provider: str) -> frozenset[Capability]:
         """Return the capabilities of a provider's models that the catalogue does not know."""
-        return self._assumed.get(provider, frozenset())
+        return self._default_capabilities.get(provider, frozenset())
 
     def defaults(self, provider: str) -> tuple[CatalogueEntry, ...]:
         """Return the models to use if none is configured."""

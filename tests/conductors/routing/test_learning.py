@@ -11,10 +11,10 @@ from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.conductors.routing.learning import (
     RouterTraining,
-    area,
     fit_calibration,
     fit_head,
     fit_router,
+    mean_reward_over_budgets,
 )
 from podium.conductors.routing.router import QualityBias, RewardTable, expected_by, mean_reward
 
@@ -145,7 +145,9 @@ def test_a_routers_figures_hold_though_not_every_worker_was_asked_everything() -
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]
     assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
-    assert done.areas[done.ridge] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
+    assert done.scores[done.ridge] == pytest.approx(
+        mean_reward_over_budgets(expected, truth, router.costs), abs=0.1
+    )
 
 
 def test_confidence_is_the_share_that_was_right() -> None:

@@ -190,7 +190,9 @@ async def test_no_worker_is_sent_to_a_private_address_unless_the_settings_say_so
     profile = WorkerProfile(name="seer", capabilities=frozenset({"vision"}))
     seer = ScriptedWorker(profile, "a cat")
     body = {"model": "podium" if path == "/v1/plan" else model, **_body(path)}
-    app = application([seer], dialects=REAL, settings=ServerSettings(private_images=allowed))
+    app = application(
+        [seer], dialects=REAL, settings=ServerSettings(allow_private_image_urls=allowed)
+    )
     async with serving(app) as served:
         response = await served.client.post(path, json=body)
     assert response.status_code == status, response.text

@@ -11,7 +11,7 @@ from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
 LOOPBACK = ServerSettings()
-KEYED = ServerSettings(keys=True, host="0.0.0.0")
+KEYED = ServerSettings(require_keys=True, host="0.0.0.0")
 NAMED = ServerSettings(allowed_hosts=("podium.example.com", "notes.example.com"))
 HERE = {"host": "127.0.0.1:7755"}
 JSON = {"content-type": "application/json"}

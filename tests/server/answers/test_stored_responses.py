@@ -49,8 +49,8 @@ def test_each_response_of_a_run_is_rebuilt_as_it_was() -> None:
 
 def test_each_response_has_the_fields_of_its_own_request() -> None:
     first, second = (StoredResponse(RUN, number).reconstruct()[0] for number in (0, 1))
-    assert (first.model, first.body["metadata"]) == ("podium", {"turn": "first"})
-    assert (second.model, second.body) == ("podium-ultra", {})
+    assert (first.model, first.raw_body["metadata"]) == ("podium", {"turn": "first"})
+    assert (second.model, second.raw_body) == ("podium-ultra", {})
 
 
 def test_the_conversation_before_each_response_is_rebuilt_from_the_run() -> None:

@@ -40,14 +40,14 @@ async def test_a_start_is_entered_with_what_changed_since_the_last(store: SqlRun
     await audit.record_start(SETTINGS)
     await audit.record_start(SETTINGS)
     assert await acts(store) == ["server started"] * 2
-    changed = replace(SETTINGS, server=ServerSettings(keys=True))
+    changed = replace(SETTINGS, server=ServerSettings(require_keys=True))
     await audit.record_start(changed)
     assert (await acts(store))[2:] == ["settings changed", "server started"]
     await audit.record_start(replace(changed, guardrails=(REDACT,)))
     assert (await acts(store))[4:] == ["settings changed", "guardrails changed", "server started"]
     last = (await store.audit.entries(limit=1))[0]
     details = json.loads(last.details)
-    assert details["keys"] is True
+    assert details["require_keys"] is True
     assert details["settings"] == fingerprint(replace(changed, guardrails=(REDACT,)))
     assert last.subject == "podium.toml"
     assert last.actor.startswith("user:")

@@ -52,11 +52,11 @@ HALVINGS: Final = 20
 class RouterTraining:
     """Options of a router's training.
 
-    `ridges` are the strengths to choose from, in `parts` folds of cross-validation.
+    `ridges` are the strengths to choose from, by cross-validation in `folds` folds.
     """
 
     ridges: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-    parts: int = 5
+    folds: int = 5
     seed: int = 0
 
 
@@ -66,7 +66,7 @@ class RouterFit:
 
     router: LearnedRouter
     ridge: float
-    areas: dict[float, float]
+    scores: dict[float, float]
 
 
 def fit_router(
@@ -77,22 +77,24 @@ def fit_router(
     source: str = "",
 ) -> RouterFit:
     table.check(MIN_QUESTIONS)
-    parts = _assign_folds(table.whole, options)
+    fold_of = _assign_folds(table.whole, options)
     vectors = encoder.encode(table.questions)
     whole, rewards, costs = table.whole, table.rewards[table.whole], table.costs
 
     def predict(ridge: float) -> Array:
         """Predict the rewards of each question by a head that was fitted to the other folds."""
         found = np.zeros(table.rewards.shape)
-        for part in range(int(parts.max()) + 1):
-            left_out = parts == part
+        for fold in range(int(fold_of.max()) + 1):
+            left_out = fold_of == fold
             head = fit_head(vectors[~left_out], table.rewards[~left_out], ridge)
             found[left_out] = expected_by(head, vectors[left_out])
         return found[whole]
 
     predicted = {ridge: predict(ridge) for ridge in options.ridges}
-    areas = {ridge: area(found, rewards, costs) for ridge, found in predicted.items()}
-    ridge = max(areas, key=areas.__getitem__)
+    scores = {
+        ridge: mean_reward_over_budgets(found, rewards, costs) for ridge, found in predicted.items()
+    }
+    ridge = max(scores, key=scores.__getitem__)
     router = LearnedRouter(
         table.workers,
         encoder,
@@ -101,7 +103,7 @@ def fit_router(
         fit_calibration(predicted[ridge], rewards),
         source,
     )
-    return RouterFit(router, ridge, areas)
+    return RouterFit(router, ridge, scores)
 
 
 def _assign_folds(whole: NDArray[np.bool_], options: RouterTraining) -> NDArray[np.int64]:
@@ -109,7 +111,7 @@ def _assign_folds(whole: NDArray[np.bool_], options: RouterTraining) -> NDArray[
     rng = np.random.default_rng(normalize_seed(options.seed))
     found = np.zeros(len(whole), dtype=np.int64)
     for rows in (whole, ~whole):
-        found[rows] = rng.permutation(int(rows.sum())) % min(options.parts, int(whole.sum()))
+        found[rows] = rng.permutation(int(rows.sum())) % min(options.folds, int(whole.sum()))
     return found
 
 
@@ -136,7 +138,7 @@ def _ridge(vectors: Array, rewards: Array, ridge: float) -> Array:
     return np.append(slopes, level - centre @ slopes)
 
 
-def area(expected: Array, rewards: Array, costs: Array) -> float:
+def mean_reward_over_budgets(expected: Array, rewards: Array, costs: Array) -> float:
     """Return the mean reward of routing over all budgets, from the lowest cost to the highest."""
     return float(rewards_by_question(expected, rewards, costs).mean())
 

@@ -162,7 +162,7 @@ def _not_public(url: str) -> ApiError:
     return invalid(
         "messages",
         f"the image URL {url[:100]!r} is not public; send the image as data:image/png;base64,…, "
-        f"or set server.private_images",
+        f"or set server.allow_private_image_urls",
     )
 
 

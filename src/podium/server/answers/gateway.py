@@ -120,7 +120,7 @@ class Gateway:
             cost.cost_usd = total_cost(iter(calls.attempts))
         if not prompt.parallel_tools:
             reply = reply.with_first_call()
-        if request.store and request.echoed is not None:
+        if request.store and request.stored_fields is not None:
             kept = (prompt.messages, reply) if guarded is None else guarded.kept
             if kept is not None:
                 cost.run = await self._responses.store_reply(

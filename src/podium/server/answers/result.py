@@ -299,7 +299,7 @@ class StoredResponse(NamedTuple):
             messages=(),
             response_options=run.response_options,
             shows_reasoning=bool(reasoning.get("summary") or reasoning.get("generate_summary")),
-            body=body,
+            raw_body=body,
         )
         before = run.earlier_responses[self.number - 1] if self.number else RunResponse(text="")
         whole = build_response(run, model)
@@ -356,7 +356,7 @@ class StoredResponses:
         earlier = found.input[count_instructions(found.response.request.echoed) :]
         if found.output.parts:
             earlier = (*earlier, found.output)
-        count = count_instructions(request.body)
+        count = count_instructions(request.raw_body)
         messages = (*request.messages[:count], *earlier, *request.messages[count:])
         answered = {p.call_id for m in messages for p in m.parts if isinstance(p, ToolResult)}
         exposed = expose_call_ids(found.run, unanswered_calls(earlier))
@@ -365,12 +365,12 @@ class StoredResponses:
         return messages
 
     def fields_to_keep(self, request: ApiRequest) -> Json:
-        if not request.store or request.echoed is None:
+        if not request.store or request.stored_fields is None:
             return {}
         if not self._has_guardrails:
-            return request.echoed
-        withheld = dict.fromkeys(_FREE_TEXT & request.echoed.keys(), "[withheld]")
-        return {**request.echoed, "metadata": None, **withheld}
+            return request.stored_fields
+        withheld = dict.fromkeys(_FREE_TEXT & request.stored_fields.keys(), "[withheld]")
+        return {**request.stored_fields, "metadata": None, **withheld}
 
     async def store_reply(
         self,

@@ -117,7 +117,7 @@ class TierHandler:
         self._assembly = runtime.assembly
         self._options = runtime.options
         self._excludable = runtime.excludable_names
-        self._load_router = runtime.assembly.router
+        self._load_router = runtime.assembly.load_router
 
     async def answer(
         self,
@@ -141,13 +141,15 @@ class TierHandler:
         if request.previous_response is not None:
             messages = await self._responses.read_messages(request, principal)
         fingerprint = Fingerprint.of(request, messages, principal.key_id)
-        echoed = {} if request.echoed is None else self._responses.fields_to_keep(request)
+        stored_fields = (
+            {} if request.stored_fields is None else self._responses.fields_to_keep(request)
+        )
         call = _TierCall(
             request=request,
             messages=messages,
             principal=principal,
             tier=tier,
-            client_request=ClientRequest(".".join(fingerprint), echoed),
+            client_request=ClientRequest(".".join(fingerprint), stored_fields),
             events=events,
             cost=cost,
             sink=sink,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.core.request import CacheTime, Effort, Message, ResponseOptions, Tool
+from podium.core.request import CacheTtl, Effort, Message, ResponseOptions, Tool
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects import anthropic_response as writer
 from podium.server.dialects.anthropic_messages import conversation, strip_old_thinking
@@ -259,7 +259,7 @@ def _kept_turns(value: object, path: str) -> int | None:
     return fields.required("value", integer(1))
 
 
-def cache_time(body: Json) -> CacheTime:
+def cache_ttl(body: Json) -> CacheTtl:
     """Return how long the prompt is cached: the shortest of the marks, which never costs more."""
     times = {mark.get("ttl") for mark in _marks(body)}
     if not times:
@@ -335,11 +335,11 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
     return ApiRequest(
         model=body.required("model", bounded_text(1, 256)),
         messages=messages if turns is None else strip_old_thinking(messages, turns),
-        response_options=replace(options, cache_time=cache_time(body.values)),
+        response_options=replace(options, cache_ttl=cache_ttl(body.values)),
         stream=body.optional("stream", flag) or False,
         shows_reasoning=thinking.shown,
         params=body.optional("podium", read_podium_params) or PodiumParams(),
-        body=body.values,
+        raw_body=body.values,
         extra=FIELDS.select_extra(body.values),
     )
 

@@ -128,7 +128,7 @@ def keeps_thinking(request: ApiRequest) -> bool:
     """True if the client wants thinking back, even without text."""
     if request.shows_reasoning:
         return True
-    thinking = request.body.get("thinking")
+    thinking = request.raw_body.get("thinking")
     return isinstance(thinking, Mapping) and thinking.get("display") == "omitted"
 
 

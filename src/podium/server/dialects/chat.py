@@ -104,7 +104,7 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
 
 
 def echoed_fields(request: ApiRequest) -> dict[str, Any]:
-    body = request.body
+    body = request.raw_body
     fields: dict[str, Any] = {}
     if body.get("metadata") is not None:
         fields["metadata"] = body["metadata"]
@@ -330,7 +330,7 @@ class ChatDialect:
             shows_reasoning=requested_effort not in (None, "none"),
             shows_usage=shows_usage,
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
-            body=body,
+            raw_body=body,
             extra=_FIELDS.select_extra(body),
         )
 

@@ -89,9 +89,10 @@ class ApiRequest:
 
     `messages` is what the client sent. `previous_response` is the id of the stored response that
     comes before it. `shows_reasoning`: the client wants progress and thinking. `shows_usage`: a
-    stream ends with usage. `body` holds fields that the response echoes, `extra` those that mean
-    something to a single worker at most, and `echoed` those that a stored response keeps: None if
-    the dialect has no stored responses. `background`: the client does not wait for the answer.
+    stream ends with usage. `raw_body` has the fields that the response echoes or that are
+    forwarded, `extra` those that mean something to a single worker at most, and `stored_fields`
+    those that a stored response keeps: None if the dialect has no stored responses. `background`:
+    the client does not wait for the answer.
     """
 
     model: str
@@ -104,9 +105,9 @@ class ApiRequest:
     shows_usage: bool = True
     params: PodiumParams = PodiumParams()
     idempotency_key: IdempotencyKey | None = None
-    body: Json = field(default_factory=dict)
+    raw_body: Json = field(default_factory=dict)
     extra: Json = field(default_factory=dict)
-    echoed: Json | None = None
+    stored_fields: Json | None = None
     background: bool = False
 
     @property

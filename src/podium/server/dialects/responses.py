@@ -150,9 +150,9 @@ class ResponsesDialect:
             else read_response_id(previous, "previous_response_id"),
             shows_reasoning=summary not in (None, "none"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
-            body=body,
+            raw_body=body,
             extra=extra,
-            echoed={name: body[name] for name in KEPT if body.get(name) is not None},
+            stored_fields={name: body[name] for name in KEPT if body.get(name) is not None},
             background=_background(fields, stream=stream),
         )
 
@@ -187,7 +187,7 @@ class ResponsesDialect:
         if answer.text:
             part = refusal_part(answer.text) if is_text_refusal else answer_text(answer)
             output.append(message_item(ids.new("msg"), status, part))
-        client_names = client_tool_names(request.body)
+        client_names = client_tool_names(request.raw_body)
         output += [call_item(ids, call, client_names) for call in answer.tool_calls]
         return output
 
@@ -196,8 +196,8 @@ class ResponsesDialect:
     ) -> list[Item]:
         """Return the items of a stored response and of the conversation before it, with opaque
         thinking."""
-        names = client_tool_names(request.body)
-        request = replace(request, body={**request.body, "include": [ENCRYPTED]})
+        names = client_tool_names(request.raw_body)
+        request = replace(request, raw_body={**request.raw_body, "include": [ENCRYPTED]})
         output = self._output(request, answer, "completed", is_text_refusal=False)
         return [*input_items(answer.id, messages, names), *output]
 

@@ -68,7 +68,7 @@ _ERROR_CODES: Final[Mapping[Reason, str]] = {
 
 def encrypted_content(request: ApiRequest, thinking: tuple[Thinking, ...]) -> str:
     """Return the opaque thinking if the client asked for it, else an empty string."""
-    if ENCRYPTED not in (request.body.get("include") or ()):
+    if ENCRYPTED not in (request.raw_body.get("include") or ()):
         return ""
     return encode_thinking(part for part in thinking if part.opaque)
 
@@ -92,7 +92,7 @@ def response_object(
     error: ApiError | None = None,
 ) -> Item:
     """Return the response object; usage only once it has ended."""
-    body = request.body
+    body = request.raw_body
     text, reasoning = body.get("text") or {}, body.get("reasoning") or {}
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
     ended = status in ("completed", "incomplete")
@@ -163,7 +163,7 @@ class ResponsesWriter:
         self._done: list[Item] = []
         self._open: _Reasoning | _Message | _Call | None = None
         self._calls = 0
-        self._client_names = client_tool_names(request.body)
+        self._client_names = client_tool_names(request.raw_body)
         self._has_text = False
         self._logprobs: list[Item] = []
 
@@ -198,7 +198,7 @@ class ResponsesWriter:
     def streams_call(self, name: str) -> bool:
         """True unless the call must be rewritten, or opaque thinking comes before it at the end."""
         tool = self._client_names.get(name)
-        keeps_thinking = ENCRYPTED in (self._asked.body.get("include") or ())
+        keeps_thinking = ENCRYPTED in (self._asked.raw_body.get("include") or ())
         return not keeps_thinking and (tool is None or not tool.is_custom)
 
     def tool_call(self, delta: Delta) -> bytes:

@@ -75,7 +75,7 @@ class ForwardDialect(ChatDialect):
             stream=fields.optional("stream", flag) or False,
             store=False,
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
-            body=body,
+            raw_body=body,
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
@@ -132,14 +132,14 @@ class ForwardRequestHandler(RequestHandler):
         options = replace(request.response_options, max_tokens=1)
         if path == COMPLETIONS:
             output_count, options = (
-                _count_outputs(read_object(request.body)),
+                _count_outputs(read_object(request.raw_body)),
                 request.response_options,
             )
         call: Worker
         if isinstance(worker, BalancedWorker):
-            call = _BalancedCall(worker, path, request.body)
+            call = _BalancedCall(worker, path, request.raw_body)
         else:
-            call = ForwardedCall(worker, path, request.body)
+            call = ForwardedCall(worker, path, request.raw_body)
         asked = replace(request, extra={"n": output_count}, response_options=options)
         return gateway.answer(asked, principal, call, self.cost, stream)
 

@@ -467,7 +467,7 @@ def is_anthropic_client(request: Request) -> bool:
 
 def check_request(method: str, headers: Mapping[str, str], settings: ServerSettings) -> None:
     """Refuse requests that another origin sends through a browser, and bodies that are not JSON."""
-    if not settings.keys:
+    if not settings.require_keys:
         _check_host(headers.get("host") or "", settings)
     if method in SAFE_METHODS:
         return

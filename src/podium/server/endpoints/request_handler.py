@@ -137,7 +137,9 @@ class RequestHandler:
             body = merge_podium_headers(body, exchange.headers)
             unknown = collect_unknown()
             self._request = request = await self.read(body, principal)
-            await check_image_urls(request.messages, private=service.settings.private_images)
+            await check_image_urls(
+                request.messages, private=service.settings.allow_private_image_urls
+            )
             self._target = target = service.catalog.find(request.model)
             if target.tier is not None and not service.catalog.can_sample:
                 self._request = request = self._without_sampling(request, unknown)

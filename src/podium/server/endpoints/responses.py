@@ -129,7 +129,7 @@ async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dic
     if found.run.status == "running":
         return RESPONSES.format_unfinished(asked, answer, "in_progress")
     if found.run.status == "interrupted":
-        status: Status = "cancelled" if asked.body.get("background") else "incomplete"
+        status: Status = "cancelled" if asked.raw_body.get("background") else "incomplete"
         return RESPONSES.format_unfinished(asked, answer, status)
     failure = find_failure(found.run)
     if failure is not None:
@@ -141,7 +141,7 @@ async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dic
 async def cancel_response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
     """Cancel a background response and return it; one that has ended stays as it is."""
     found = await _find(id, service, principal)
-    if not found.reconstruct()[0].body.get("background"):
+    if not found.reconstruct()[0].raw_body.get("background"):
         raise invalid("response_id", "Cannot cancel a synchronous response.")
     work = service.responses.background.get(read_response_id(id))
     if work is not None:
@@ -166,8 +166,8 @@ async def list_input_items(
     instructions. `after` is the last id of the previous page."""
     found = await _find(id, service, principal)
     asked, answer = found.reconstruct()
-    messages = found.input[count_instructions(asked.body) :]
-    items = input_items(answer.id, messages, client_tool_names(asked.body))
+    messages = found.input[count_instructions(asked.raw_body) :]
+    items = input_items(answer.id, messages, client_tool_names(asked.raw_body))
     if order == "desc":
         items.reverse()
     ids = [item["id"] for item in items]

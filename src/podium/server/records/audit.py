@@ -107,7 +107,11 @@ class AuditRecorder:
                 if before.get(what) != prints[what]:
                     change = {"from": str(before.get(what, "")), "to": prints[what]}
                     await self.record_server_action(action, settings.source, change)
-        details: AuditDetails = {"podium": __version__, "keys": settings.server.keys, **prints}
+        details: AuditDetails = {
+            "podium": __version__,
+            "require_keys": settings.server.require_keys,
+            **prints,
+        }
         await self.record_server_action("server started", settings.source, details)
 
 

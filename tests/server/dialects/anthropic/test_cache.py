@@ -25,8 +25,8 @@ def result(mark: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_without_cache_control_there_is_no_cache_time() -> None:
-    assert asked(system=words(), tools=[TOOL]).response_options.cache_time == ""
+def test_without_cache_control_there_is_no_cache_ttl() -> None:
+    assert asked(system=words(), tools=[TOOL]).response_options.cache_ttl == ""
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_without_cache_control_there_is_no_cache_time() -> None:
     ],
 )
 def test_a_mark_anywhere_asks_that_the_prompt_be_kept(fields: dict[str, Any]) -> None:
-    assert asked(**fields).response_options.cache_time == "5m"
+    assert asked(**fields).response_options.cache_ttl == "5m"
 
 
 def test_the_prompt_is_kept_for_the_shortest_time_that_is_asked_for() -> None:
-    assert asked(system=words(HOUR), cache_control=HOUR).response_options.cache_time == "1h"
-    assert asked(system=words(HOUR), cache_control=MARK).response_options.cache_time == "5m"
+    assert asked(system=words(HOUR), cache_control=HOUR).response_options.cache_ttl == "1h"
+    assert asked(system=words(HOUR), cache_control=MARK).response_options.cache_ttl == "5m"

@@ -33,7 +33,7 @@ def test_it_is_a_dialect() -> None:
 
 
 def test_an_asked_keeps_the_body_for_what_is_only_echoed() -> None:
-    assert asked(metadata={"user_id": "u"}).body["metadata"] == {"user_id": "u"}
+    assert asked(metadata={"user_id": "u"}).raw_body["metadata"] == {"user_id": "u"}
 
 
 def test_a_stream_is_asked_for() -> None:

@@ -110,7 +110,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_one() -> None:
 def test_hints_change_nothing(hints: dict[str, Any]) -> None:
     hinted, plain = asked(**hints), asked()
     assert (hinted.messages, hinted.response_options) == (plain.messages, plain.response_options)
-    assert hinted.body.items() >= hints.items()
+    assert hinted.raw_body.items() >= hints.items()
 
 
 def test_a_clients_tool_is_read() -> None:

@@ -59,7 +59,7 @@ def test_a_plain_body_sets_no_option() -> None:
 
 
 def test_the_body_is_kept_for_what_is_repeated() -> None:
-    assert read(metadata={"a": "b"}).body["metadata"] == {"a": "b"}
+    assert read(metadata={"a": "b"}).raw_body["metadata"] == {"a": "b"}
 
 
 def test_null_is_the_same_as_absent_for_all_that_is_optional() -> None:

@@ -181,7 +181,7 @@ def test_podium_params_are_read() -> None:
 
 
 def test_the_body_is_kept_for_fields_that_are_echoed() -> None:
-    assert asked(metadata={"case": "7"}).body["metadata"] == {"case": "7"}
+    assert asked(metadata={"case": "7"}).raw_body["metadata"] == {"case": "7"}
 
 
 def test_null_is_as_good_as_nothing() -> None:
