@@ -6,7 +6,7 @@ from evals.support import case_of, setup_of
 from podium.core.errors import BudgetExhausted, ConfigError, PodiumError, Unavailable
 from podium.core.run import Run
 from podium.evals import evaluation as performing
-from podium.evals.evaluation import SampleRunner
+from podium.evals.evaluation import Evaluation
 from podium.evals.sample import Case, EvalContext
 from podium.workers.scripted import ScriptedWorker
 
@@ -19,7 +19,7 @@ async def test_a_strategy_that_throws_is_a_fault_of_its_own_and_not_the_end(
 
     monkeypatch.setattr(performing, "make_strategy", lambda name, setup: broken)
     worker = ScriptedWorker("ann", "a")
-    perform = SampleRunner(setup_of([worker]), seed=0)
+    perform = Evaluation(setup_of([worker]), [], seed=0, concurrency=1).run_sample
     sample, run = await perform("mine", case_of("a?", "a", [worker]), 0)
     assert (sample.right, sample.error_source) == (False, "the strategy")
     assert sample.error == run.error == "the strategy raised ZeroDivisionError: of one's own"
@@ -34,7 +34,7 @@ async def test_a_worker_or_a_budget_that_ends_a_strategy_ends_that_task_alone(
 
     monkeypatch.setattr(performing, "make_strategy", lambda name, setup: ended)
     worker = ScriptedWorker("ann", "a")
-    perform = SampleRunner(setup_of([worker]), seed=0)
+    perform = Evaluation(setup_of([worker]), [], seed=0, concurrency=1).run_sample
     sample, _ = await perform("mine", case_of("a?", "a", [worker]), 0)
     assert sample.error_source == "the strategy"
     assert str(error) in (sample.error or "")
@@ -46,7 +46,7 @@ async def test_a_strategy_that_returns_no_run_is_at_fault(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(performing, "make_strategy", lambda name, setup: forgetful)
     worker = ScriptedWorker("ann", "a")
-    perform = SampleRunner(setup_of([worker]), seed=0)
+    perform = Evaluation(setup_of([worker]), [], seed=0, concurrency=1).run_sample
     sample, _ = await perform("mine", case_of("a?", "a", [worker]), 0)
     assert sample.error_source == "the strategy"
     assert "expected a strategy to return a Run, not str" in (sample.error or "")
@@ -61,7 +61,9 @@ async def test_an_error_that_needs_a_person_ends_the_evaluation(
     monkeypatch.setattr(performing, "make_strategy", lambda name, setup: refused)
     worker = ScriptedWorker("ann", "a")
     with pytest.raises(ConfigError, match="no price"):
-        await SampleRunner(setup_of([worker]), seed=0)("mine", case_of("a?", "a", [worker]), 0)
+        await Evaluation(setup_of([worker]), [], seed=0, concurrency=1).run_sample(
+            "mine", case_of("a?", "a", [worker]), 0
+        )
 
 
 async def test_chance_is_another_one_in_every_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +75,10 @@ async def test_chance_is_another_one_in_every_repeat(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(performing, "make_strategy", lambda name, setup: drawing)
     worker = ScriptedWorker("ann", "a")
-    perform, case = SampleRunner(setup_of([worker]), seed=0), case_of("a?", "a", [worker])
+    perform, case = (
+        Evaluation(setup_of([worker]), [], seed=0, concurrency=1).run_sample,
+        case_of("a?", "a", [worker]),
+    )
     for repeat in (0, 1, 2, 0, 1, 2):
         await perform("random", case, repeat)
     assert drawn[:3] == drawn[3:]

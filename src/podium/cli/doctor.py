@@ -103,7 +103,6 @@ def doctor(pool: options.Pool = None, config: options.Config = None) -> None:
 
 
 async def _examine(pool: PoolOptions) -> list[str]:
-    """Print what is found, and return what prevents questions from being answered."""
     file, problems = find_config_file(os.environ, config=pool.config), list[str]()
     echo(f"podium {__version__} on Python {platform.python_version()}")
     echo(f"configuration: {file or f'no file; the default is {paths.config_file()}'}")
@@ -161,7 +160,6 @@ def _examine_pool(settings: Settings) -> list[str]:
 
 
 def _find_missing(worker: WorkerSettings, http: Http) -> str | None:
-    """Say what the worker lacks, if anything. Connecting to it sends nothing."""
     if worker.profile.provider == CONDUCTOR_PROVIDER:
         return None
     try:
@@ -231,7 +229,6 @@ async def _examine_sandbox() -> None:
 
 
 def _examine_vendors(environment: Mapping[str, str]) -> None:
-    """List each provider that is found by variables, and which of them are set."""
     echo("providers:")
     for known in KNOWN_ENDPOINTS.values():
         keys = (*known.key_variables, *known.token_variables)

@@ -140,7 +140,6 @@ class EvalResources:
 
     @property
     def on_sample(self) -> SampleCallback | None:
-        """The function that writes samples, if they are written."""
         return None if self.log is None else self.log.write_sample
 
 
@@ -176,7 +175,8 @@ class EvalSession:
                     stack.callback(log.remove_if_unused)
                 resources = await self._open(stack)
                 result = await measure(replace(resources, log=log))
-            _print_calls(resources.setup.calls.total())
+            calls = resources.setup.calls.total()
+            echo_error(f"calls to workers: {f'{calls:,}' if calls else 'none, all cached'}")
             return result
 
         try:
@@ -208,7 +208,6 @@ class EvalSession:
         )
 
     def write_summary(self, document: dict[str, Any]) -> None:
-        """Write the table beside the samples, if they are written."""
         from podium.evals.log import SUMMARY, write_json
 
         if self.output is not None:
@@ -267,7 +266,6 @@ class EvalSession:
         return settings
 
     async def _fetch_weights(self, settings: Settings) -> None:
-        """Download the weights that the strategies need."""
         from podium.evals.strategies.registry import NEEDS_CONDUCTOR
 
         planned = any(name.partition(":")[0] in NEEDS_CONDUCTOR for name in self.strategies)
@@ -319,7 +317,6 @@ class EvalSession:
 
 
 def check_suite_name(name: str) -> None:
-    """Raise `ConfigError` for an unknown suite."""
     from podium.tasks.benchmarks import resolve_benchmark
     from podium.tasks.records import ENDINGS
     from podium.tasks.suites import NAMES
@@ -372,10 +369,6 @@ def _print_when_done(strategy: str, done: int, total: int) -> None:
         echo_error(f"{strategy}: {pluralize(total, 'sample')} measured")
 
 
-def _print_calls(calls: int) -> None:
-    echo_error(f"calls to workers: {calls:,}" if calls else "calls to workers: none, all cached")
-
-
 DEFAULT_LIMIT: Final = 100
 
 
@@ -388,6 +381,5 @@ def default_limit(suite: str) -> int | None:
 
 
 def print_left_out(lines: Iterable[SkippedLine]) -> None:
-    """Name the lines of a suite's file that are not tasks."""
     for line in lines:
         echo_error(f"left out: {line}")

@@ -292,7 +292,6 @@ class LiveTree(AbstractContextManager[Emit]):
         return self._console.options.ascii_only
 
     def _height(self, run: RunView) -> int:
-        """The lines that are left for the answer below the tree."""
         taken = len(run.checks) + sum(1 + 2 * len(view.steps) for view in run.rounds) + 3
         return max(MIN_ANSWER_LINES, self._console.height - taken)
 
@@ -303,7 +302,6 @@ class LiveTree(AbstractContextManager[Emit]):
 
 
 def wrap_text(text: str, console: Console | None = None) -> str:
-    """Wrap long lines between words; a terminal would break words."""
     console = console or Console()
     lines = Text(clean_text(text)).wrap(console, console.width, overflow="fold")
     return "\n".join(line.plain.rstrip() for line in lines)

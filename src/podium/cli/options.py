@@ -457,7 +457,6 @@ def check_exclusions(excluded: frozenset[str], known: Collection[str], advice: s
 
 
 def names_to_exclude(settings: Settings) -> frozenset[str]:
-    """Return the names that can be excluded with these settings."""
     planner = settings.conductor.worker
     planning = () if planner is None else (planner.profile,)
     return excludable_names((*settings.pool, *planning), (server.name for server in settings.mcp))

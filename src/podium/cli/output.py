@@ -160,18 +160,15 @@ def clean_text(text: str) -> str:
 
 
 def to_one_line(text: str) -> str:
-    """Clean the text and join its lines."""
     return " ".join(clean_text(text).split())
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut the text to one line of at most `width` characters."""
     line = to_one_line(text)
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
 
 
 def format_usd(usd: float | None) -> str:
-    """Format US dollars with at least two significant digits."""
     if usd is None:
         return "cost unknown"
     if usd == 0:

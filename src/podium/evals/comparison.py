@@ -54,7 +54,6 @@ class ReferenceRows:
         return None if self.best_per_task is None else self.best_per_task.paired_difference(row)
 
     def lead(self, row: StrategyRow) -> PairedDifference | None:
-        """Return the strategy's lead over the best single worker."""
         if self.best_single is None or self.best_single.samples == row.samples:
             return None
         return row.paired_difference(self.best_single)

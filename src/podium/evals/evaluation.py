@@ -65,35 +65,6 @@ def no_earlier_samples(strategy: str) -> Mapping[SampleKey, Sample]:
     return {}
 
 
-class SampleRunner:
-    """Runs samples with the workers of one setup."""
-
-    def __init__(self, setup: EvalSetup, *, seed: int) -> None:
-        self._setup = setup
-        self._strategies: dict[str, Strategy] = {}
-        self._context = setup.context(seed)
-
-    async def __call__(self, name: str, case: Case, repeat: int) -> SampleResult:
-        strategy = self._strategies.get(name)
-        if strategy is None:
-            strategy = self._strategies[name] = make_strategy(name, self._setup)
-        context = self._context if repeat == 0 else replace(self._context, repeat=repeat)
-        with sample_context(repeat) as spent:
-            try:
-                run = _require_run(await strategy(case, context))
-            except (UsageError, StoreError):
-                raise  # the user must act, and for every other task as well
-            except Exception as error:  # noqa: BLE001 - a strategy may be a user's function
-                run = _failed_run(name, case, error)
-                sample = replace(await grade_run(case, run), error_source=THE_STRATEGY)
-            else:
-                sample = await grade_run(case, run)
-        sample = replace(
-            sample, repeat=repeat, cached_calls=spent.cached_calls, paid_usd=spent.paid_usd
-        )
-        return SampleResult(sample, run)
-
-
 def _require_run(returned: object) -> Run:
     if not isinstance(returned, Run):
         raise TypeError(f"expected a strategy to return a Run, not {type(returned).__name__}")
@@ -140,7 +111,8 @@ class Evaluation:
         self._on_progress = on_progress
         self._on_sample = on_sample
         self._known = known
-        self._run_sample = SampleRunner(setup, seed=seed)
+        self._strategies: dict[str, Strategy] = {}
+        self._context = setup.context(seed)
         self._budget = budget or EvalBudget()
         self._rows: dict[str, StrategyRow] = {}
         self.unfinished: dict[str, int] = {}
@@ -230,11 +202,32 @@ class Evaluation:
             raise BudgetExhausted("usd", self._budget.cap_usd or 0.0)
         return tuple(found[key] for key, _ in keys)
 
+    async def run_sample(self, name: str, case: Case, repeat: int = 0) -> SampleResult:
+        """Run and grade one sample; what a strategy raises is an error of the sample."""
+        strategy = self._strategies.get(name)
+        if strategy is None:
+            strategy = self._strategies[name] = make_strategy(name, self._setup)
+        context = self._context if repeat == 0 else replace(self._context, repeat=repeat)
+        with sample_context(repeat) as spent:
+            try:
+                run = _require_run(await strategy(case, context))
+            except (UsageError, StoreError):
+                raise  # the user must act, and for every other task as well
+            except Exception as error:  # noqa: BLE001 - a strategy may be a user's function
+                run = _failed_run(name, case, error)
+                sample = replace(await grade_run(case, run), error_source=THE_STRATEGY)
+            else:
+                sample = await grade_run(case, run)
+        sample = replace(
+            sample, repeat=repeat, cached_calls=spent.cached_calls, paid_usd=spent.paid_usd
+        )
+        return SampleResult(sample, run)
+
     async def _run_one(self, name: str, case: Case, repeat: int) -> Sample:
         self._budget.start_sample()
         paid, price, failed = 0.0, None, True
         try:
-            sample, run = await self._run_sample(name, case, repeat)
+            sample, run = await self.run_sample(name, case, repeat)
             paid, price, failed = sample.paid_usd, sample.cost_usd, sample.error is not None
         finally:
             self._budget.finish_sample(paid, price, failed=failed)

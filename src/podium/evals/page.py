@@ -77,7 +77,6 @@ def kind_of(strategy: str) -> Kind:
 
 
 def write_report(directory: Path, output: Path) -> Path:
-    """Write the page about a results directory into another one; return its path."""
     page = report_page(make_view(read_eval_log(directory)))
     with explain_write_errors(output, 0, option="--output"):
         write_atomically(output / PAGE, page)
@@ -322,25 +321,21 @@ def replace_invisible(text: str) -> str:
 
 
 def shorten(text: str, longest: int = MAX_TITLE) -> str:
-    """Return the text in one line, cut off with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def percent(share: float | None) -> str:
-    """Format a share, as in `72.4 %`."""
     return UNKNOWN if share is None else f"{share * 100:.1f} %"
 
 
 def points(share: float) -> str:
-    """Format a difference of shares in percentage points, with its sign."""
     number = round(share * 100, 1)
     sign = MINUS if number < 0 else "+" if number > 0 else "±"
     return f"{sign}{abs(number):.1f}"
 
 
 def interval(share: IntervalEstimate) -> str:
-    """Format the two ends of an interval, in percent."""
     low, high = (f"{end * 100:.1f}".replace("-", MINUS) for end in (share.low, share.high))
     return f"{low} to {high}"
 

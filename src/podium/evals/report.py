@@ -278,7 +278,6 @@ def _resolve_strategy(strategy: str, directory: Path) -> str:
 
 
 def suite_file_for(suite: str) -> SuiteFile:
-    """Read the suite file, or make one of a suite's name or a file of tasks."""
     if Path(suite).suffix == SUITE_FILE_SUFFIX:
         return read_suite_file(Path(suite))
     return SuiteFile(suite=suite)

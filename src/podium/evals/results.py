@@ -92,7 +92,6 @@ class StrategyRow:
 
     @property
     def orchestration_tokens(self) -> float | None:
-        """The mean planning tokens per task."""
         return mean(sample.orchestration_tokens for sample in self.samples)
 
     @property

@@ -180,7 +180,6 @@ def _adapter_files(adapter: str, worker: WorkerSettings) -> list[Path]:
 
 
 def remove_adapter(trained: WorkerSettings | None) -> WorkerSettings | None:
-    """Return the conductor's model as it was before training."""
     if trained is None:
         return None
     bare = {key: value for key, value in trained.options.items() if key not in ADAPTER_OPTIONS}

@@ -189,7 +189,6 @@ def _read_gguf_pairs(file: Path, reader: GGUFReader, base: GgufBase) -> dict[str
 def _join_halves(
     path: Path, sides: Mapping[str, Mapping[str, Matrix]], base: GgufBase, advice: str
 ) -> dict[str, LoraPair]:
-    """Join the two halves of each tensor's update and check them against the base model."""
     if not sides:
         raise ConfigError(f"{path} holds no adapter; {advice}")
     pairs = {}

@@ -166,7 +166,6 @@ class Rollouts:
         return False
 
     def prompt_tokens(self, exercise: Exercise) -> list[int]:
-        """Return everything that the policy reads before it writes."""
         messages = self._prompt.chat(exercise.context)
         return self._policy.encode(messages, self._prompt_prefix(exercise))
 

@@ -131,7 +131,6 @@ class RunDataset:
 
     @property
     def tasks(self) -> list[TaskRecord]:
-        """A task for each question with a known answer, by its last judgement."""
         found = map(_last_task, self._judgements.values())
         return [task for task in found if task is not None]
 

@@ -200,7 +200,6 @@ class ClipPerAdapter(TrainerCallback):
 
 
 def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
-    """Return a batch, padded on the right; only replies have labels."""
     width = max(row.length for row in rows)
     tokens = torch.full((len(rows), width), padding)
     labels = torch.full((len(rows), width), UNLABELLED)

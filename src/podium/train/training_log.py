@@ -225,7 +225,6 @@ def _summary(output: Path) -> dict[str, float]:
 
 
 def _lines_until(path: Path, step: int) -> Iterator[str]:
-    """Yield the whole lines of steps up to that one."""
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         try:
             entry = json.loads(line)
@@ -307,8 +306,9 @@ def explain_out_of_space(output: Path, *, memory_keys: str) -> Iterator[None]:
         left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
         again = "continue with --resume" if kept else "start again"
         if isinstance(error, RuntimeError) and _NO_MEMORY in str(error):
+            reason = str(error).partition("\n")[0].partition(". ")[0]
             raise ConfigError(
-                f"GPU out of memory; {left} ({_first_sentence(error)}); stop other GPU programs, "
+                f"GPU out of memory; {left} ({reason}); stop other GPU programs, "
                 f"then {again}, or start over with a lower {memory_keys}"
             ) from error
         if not _is_disk_full(error):
@@ -316,10 +316,6 @@ def explain_out_of_space(output: Path, *, memory_keys: str) -> Iterator[None]:
         raise StoreError(
             f"no space left in {output}: the last write is lost, {left}; free some, then {again}"
         ) from error
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).partition("\n")[0].partition(". ")[0]
 
 
 def _is_disk_full(error: Exception) -> bool:

@@ -385,7 +385,6 @@ async def _sample_replies(
 
 
 def _seeds(context: EvalContext, count: int) -> Sequence[int]:
-    """Return a seed per draw, others in each repeat."""
     return range(context.repeat * count, (context.repeat + 1) * count)
 
 
