@@ -188,7 +188,7 @@ async def test_terms_hold_for_the_run_nested_in_the_final_step_and_not_in_others
 async def test_images_go_only_to_workers_with_vision() -> None:
     plan = Workflow((Step("blind", "x"), Step("seeing", "y"), Step("blind", "z", (0, 1))))
     blind, seeing = FakeWorker("blind"), FakeWorker("seeing", can=("vision",))
-    await runner(plan, blind, seeing).run("what is it?", images=(PICTURE,))
+    await runner(plan, blind, seeing).run("what is it?", options=Options(images=(PICTURE,)))
     assert seeing.requests[0].messages[0].parts[0] == PICTURE
     assert isinstance(seeing.requests[0].messages[0].parts[1], Text)
     for request in blind.requests:
@@ -203,7 +203,7 @@ async def test_images_are_seen_in_nested_runs_too() -> None:
         [seeing, ConductorWorker()],
         nested_conductor=FixedConductor(Workflow((Step("seeing", "see"),))),
     )
-    await engine.run("what is it?", images=(PICTURE,))
+    await engine.run("what is it?", options=Options(images=(PICTURE,)))
     assert seeing.requests[0].messages[0].parts[0] == PICTURE
 
 
@@ -212,14 +212,16 @@ async def test_a_fallback_of_a_worker_with_vision_needs_vision() -> None:
     blind = FakeWorker("blind", fallback="other")
     other = FakeWorker("other", lambda _: "a square", can=("vision",))
     plan = Workflow((Step("eyes", "look"), Step("blind", "say", (0,))))
-    run = await runner(plan, eyes, blind, other).run("what is it?", images=(PICTURE,))
+    run = await runner(plan, eyes, blind, other).run(
+        "what is it?", options=Options(images=(PICTURE,))
+    )
     assert run.steps[0].answered_by == "other"
     assert len(blind.asked) == 1, "for its own step alone"
 
 
 async def test_a_pool_that_cannot_see_refuses_images() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images"):
-        await runner(ALONE, FakeWorker("a")).run("what is it?", images=(PICTURE,))
+        await runner(ALONE, FakeWorker("a")).run("what is it?", options=Options(images=(PICTURE,)))
 
 
 async def test_hints_at_a_cache_reach_the_steps_of_nested_runs() -> None:

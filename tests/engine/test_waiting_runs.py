@@ -318,7 +318,7 @@ async def test_messages_after_the_question_follow_the_final_prompt() -> None:
     a, b, c = user_of_tools("a", "one"), user_of_tools("b", "two"), user_of_tools("c", "both")
     earlier = (Message("user", (Text("hello"),)), Message("assistant", (Text("hi"),)))
     run = await runner(TWO_VIEWS, a, b, c).run(
-        "why?", history=earlier, trailing_messages=CALLED, options=OPTIONS
+        "why?", options=replace(OPTIONS, history=earlier, trailing_messages=CALLED)
     )
     assert run.answer == "both"
     messages = c.requests[0].messages
@@ -338,7 +338,7 @@ async def test_messages_after_the_question_follow_the_final_prompt() -> None:
 async def test_the_start_of_an_answer_is_the_last_message_to_the_final_worker() -> None:
     fake = user_of_tools("a", " 42.")
     start = Message("assistant", (Text("It is"),))
-    await runner(ALONE, fake).run("why?", trailing_messages=(start,))
+    await runner(ALONE, fake).run("why?", options=Options(trailing_messages=(start,)))
     assert fake.requests[0].messages == (Message("user", (Text("why?"),)), start)
 
 
@@ -346,7 +346,7 @@ async def test_messages_after_the_question_reach_a_nested_final_run() -> None:
     outer = Workflow((Step("conductor", "why?"),))
     fake = user_of_tools("a", "done")
     engine = runner(outer, fake, ConductorWorker(), nested=FixedConductor(ALONE))
-    await engine.run("why?", trailing_messages=CALLED, options=OPTIONS)
+    await engine.run("why?", options=replace(OPTIONS, trailing_messages=CALLED))
     assert fake.requests[0].messages[-2:] == CALLED
 
 

@@ -118,12 +118,7 @@ class Runtime:
         self._check_quality_bias(options)
         conductor = self.conductor_for(options.tier)
         return await self._runner(conductor, conductor).plan(
-            question,
-            history=overrides.get("history", ()),
-            images=overrides.get("images", ()),
-            trailing_messages=overrides.get("trailing_messages", ()),
-            options=options,
-            emit=overrides.get("emit"),
+            question, options=options, emit=overrides.get("emit")
         )
 
     async def resume(self, run: Run | str, overrides: ResumeOptions) -> Run:
@@ -176,9 +171,6 @@ class Runtime:
         async with journal_events(self.store, self.heartbeat, overrides.get("emit")) as sink:
             return await self._runner(conductor, nested, sink).run(
                 question,
-                history=overrides.get("history", ()),
-                images=overrides.get("images", ()),
-                trailing_messages=overrides.get("trailing_messages", ()),
                 options=options,
                 emit=sink.emit,
                 stream=overrides.get("stream", False),

@@ -73,6 +73,10 @@ class Options:
     """Settings that may differ from run to run.
 
     Args:
+        history: The conversation before the question.
+        images: Images that belong to the question.
+        trailing_messages: The messages after the question: tool calls with their results, or the
+            answer's start.
         max_steps: The most steps of one plan.
         rounds: How often the conductor may plan. With more than 1 it sees the answer, and accepts
             it or plans again.
@@ -89,6 +93,9 @@ class Options:
             (best); None for the router's default.
     """
 
+    history: tuple[Message, ...] = ()
+    images: tuple[Image, ...] = ()
+    trailing_messages: tuple[Message, ...] = ()
     max_steps: int = DEFAULT_MAX_STEPS
     rounds: int = 1
     budget: Budget = DEFAULT_BUDGET
@@ -194,19 +201,12 @@ class Runner:
         self,
         question: str,
         *,
-        history: tuple[Message, ...] = (),
-        images: tuple[Image, ...] = (),
-        trailing_messages: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Answer the question.
-
-        `trailing_messages` come after it: tool calls with their results, or the answer's start.
-        `stream` emits the final step's reply piece by piece.
-        """
-        run = self._new_run(question, history, images, trailing_messages, options)
+        """Answer the question; `stream` emits the final step's reply piece by piece."""
+        run = self._new_run(question, options)
         context = self._context(run, emit, options.account)
         conductor, blocked = self.conductor, None
         if self.guardrails:
@@ -301,9 +301,6 @@ class Runner:
         self,
         question: str,
         *,
-        history: tuple[Message, ...] = (),
-        images: tuple[Image, ...] = (),
-        trailing_messages: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
     ) -> Round:
@@ -311,7 +308,7 @@ class Runner:
 
         `emit` gets the start and the round even if planning fails, because its calls were paid.
         """
-        run = self._new_run(question, history, images, trailing_messages, options)
+        run = self._new_run(question, options)
         shared = self._context(run, emit, options.account)
         calls = Calls(self.call_policy, shared.ledger, shared.started, options.exclude)
         deadline = asyncio.timeout(calls.seconds_left)
@@ -327,7 +324,7 @@ class Runner:
                     question=run.question,
                     pool=run.pool,
                     history=run.conversation,
-                    images=images,
+                    images=run.images,
                     response_options=run.response_options,
                     max_steps=options.max_steps,
                     rounds_left=options.rounds,
@@ -348,28 +345,22 @@ class Runner:
                     )
                 )
 
-    def _new_run(
-        self,
-        question: str,
-        history: tuple[Message, ...],
-        images: tuple[Image, ...],
-        trailing_messages: tuple[Message, ...],
-        options: Options,
-    ) -> Run:
+    def _new_run(self, question: str, options: Options) -> Run:
         if not isinstance(question, str):
             raise UsageError(f"the question is a {type(question).__name__}; give a text")
         if not question.strip():
             raise UsageError("the question is empty; ask something")
         if not all(
-            isinstance(turn, Message) and not isinstance(turn.parts, str) for turn in history
+            isinstance(turn, Message) and not isinstance(turn.parts, str)
+            for turn in options.history
         ):
             raise UsageError("history holds no messages; give podium.user(…), podium.assistant(…)")
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
         self._check_budget(options.budget, pool)
         if options.budget.depth == 0:
             pool = pool_at_depth(pool, 0, options.budget)
-        earlier = (*history, *trailing_messages)
-        asked = (*images, *asked_images(earlier)) if earlier else images
+        earlier = (*options.history, *options.trailing_messages)
+        asked = (*options.images, *asked_images(earlier)) if earlier else options.images
         demands = options.response_options
         if demands is not DEFAULT_RESPONSE_OPTIONS and demands == DEFAULT_RESPONSE_OPTIONS:
             demands = DEFAULT_RESPONSE_OPTIONS  # the fast path of plain questions
@@ -385,14 +376,14 @@ class Runner:
             max_steps=options.max_steps,
             max_rounds=options.rounds,
             budget=options.budget,
-            history=history,
-            trailing_messages=trailing_messages,
+            history=options.history,
+            trailing_messages=options.trailing_messages,
             request=options.request,
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=self._prompt_hash,
             process=this_process(),
             response_options=demands,
-            images=images,
+            images=options.images,
             owner=options.owner,
             quality_bias=options.quality_bias,
         )

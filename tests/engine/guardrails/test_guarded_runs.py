@@ -109,7 +109,7 @@ async def test_each_place_is_looked_at_once_and_in_order() -> None:
         FakeWorker("a", lambda _: "facts"),
         FakeWorker("b", lambda _: "so"),
         guardrails=[seen("reply", log)],
-    ).run("why?", history=(user("hello"), assistant("hi")))
+    ).run("why?", options=Options(history=(user("hello"), assistant("hi"))))
     assert [(c.stage, c.text, c.step, c.worker) for c in log] == [
         ("question", "why?", None, ""),
         ("question", "hello", None, ""),
@@ -129,7 +129,7 @@ async def test_a_blocked_question_reaches_no_worker_and_is_not_kept() -> None:
     planner = Planner(ONE)
     guard = Guardrail("no-mail", Redaction(action="block"))
     run = await runner(planner, fake, guardrails=[guard]).run(
-        f"write to {MAIL}", history=(user(MAIL),), emit=events.append
+        f"write to {MAIL}", options=Options(history=(user(MAIL),)), emit=events.append
     )
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "no-mail")
     assert run.error == "the guardrail 'no-mail' blocked the question: it contains 1 × e-mail"
@@ -148,7 +148,7 @@ async def test_workers_conductor_events_and_record_have_the_mark_and_never_the_v
     planner = Planner(ONE)
     guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     run = await runner(planner, fake, guardrails=[guard]).run(
-        f"write to {MAIL}", history=(user(f"I am {MAIL}"),), emit=events.append
+        f"write to {MAIL}", options=Options(history=(user(f"I am {MAIL}"),)), emit=events.append
     )
     assert planner.situations[0].question == "write to [e-mail 1]"
     assert planner.situations[0].history == (user("I am [e-mail 1]"),)
@@ -196,7 +196,9 @@ async def test_thinking_in_the_conversation_is_looked_at_and_goes_whole_or_not_a
         Message("assistant", (telling, signed, Text("hi"))),
     )
     guard = Guardrail("privacy", Redaction(), stages=("question",))
-    run = await runner(Planner(ONE), fake, guardrails=[guard]).run("?", history=history)
+    run = await runner(Planner(ONE), fake, guardrails=[guard]).run(
+        "?", options=Options(history=history)
+    )
     assert run.history == (user("who?"), Message("assistant", (signed, Text("hi"))))
     assert MAIL not in json.dumps(dump(run))
     assert MAIL not in repr(fake.requests)

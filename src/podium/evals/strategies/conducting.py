@@ -132,10 +132,10 @@ def conductor_strategy(conductor: Conductor, *, rounds: int) -> Strategy:
             pool=case.pool,
             call_policy=context.call_policy,
         )
-        options = replace(context.options, rounds=rounds)
+        options = replace(context.options, rounds=rounds, history=case.task.history)
         if case.task.plan_grader is not None:
             return await _plan_only(runner, case, options)
-        return await runner.run(case.task.question, history=case.task.history, options=options)
+        return await runner.run(case.task.question, options=options)
 
     return answer
 
@@ -152,7 +152,7 @@ async def _plan_only(runner: Runner, case: Case, options: Options) -> Run:
         budget=options.budget,
     )
     try:
-        round_ = await runner.plan(case.task.question, history=case.task.history, options=options)
+        round_ = await runner.plan(case.task.question, options=options)
         planned = replace(run, rounds=(round_,))
     except PodiumError as error:
         return replace(run, status="failed", error=str(error))
