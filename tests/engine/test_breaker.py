@@ -69,7 +69,7 @@ def make_policy(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
 async def outcome(call_policy: CallPolicy, worker: FakeWorker, **more: object) -> str:
     calls = Calls(call_policy, Ledger(Budget()), 0.0)
     try:
-        return (await calls.make(worker, ASK, **more)).text  # type: ignore[arg-type]
+        return (await calls(worker, ASK, **more)).text  # type: ignore[arg-type]
     except WorkerError as error:
         return type(error).__name__
 

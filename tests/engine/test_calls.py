@@ -112,7 +112,7 @@ async def test_a_worker_that_takes_too_long_times_out_and_is_retried() -> None:
 
 async def test_cancellation_is_not_reported_as_a_timeout() -> None:
     calls, _ = make_calls()
-    task = asyncio.create_task(calls.make(Hanging("never", timeout_seconds=60), ASK))
+    task = asyncio.create_task(calls(Hanging("never", timeout_seconds=60), ASK))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()
@@ -217,7 +217,7 @@ async def test_a_gigantic_reply_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(BadReply, match="replied with 101 characters"):
         await calls(ReplyStream("x" * 101), ASK)
     with pytest.raises(BadReply, match="streamed more than 100"):
-        await calls.make(ReplyStream("x" * 101), ASK, on_delta=lambda delta: None)
+        await calls(ReplyStream("x" * 101), ASK, on_delta=lambda delta: None)
 
 
 async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
@@ -236,7 +236,7 @@ async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
 
     calls, _ = make_calls()
     seen: list[str] = []
-    reply = await calls.make(Streaming(""), ASK, on_delta=lambda delta: seen.append(delta.text))
+    reply = await calls(Streaming(""), ASK, on_delta=lambda delta: seen.append(delta.text))
     assert (reply.text, seen, closed) == ("ab", ["a", "b"], True)
 
 
@@ -247,7 +247,7 @@ async def test_a_stream_without_an_end_is_a_bad_reply() -> None:
 
     calls, _ = make_calls()
     with pytest.raises(BadReply, match="ended its stream without a reply"):
-        await calls.make(Endless(""), ASK, on_delta=lambda delta: None)
+        await calls(Endless(""), ASK, on_delta=lambda delta: None)
 
 
 async def test_the_budget_counts_every_try() -> None:
@@ -300,7 +300,7 @@ async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> 
     result: list[int] = []
     worker = FaultyWorker(ScriptedWorker("w", "never told"), {"endless": 1.0})
     with pytest.raises(BadReply, match=r"w streamed more than 42,000 characters"):
-        await calls.make(
+        await calls(
             worker, replace(ASK, max_tokens=1000), lambda delta: result.append(len(delta.text))
         )
     assert len(calls.attempts) == 4
@@ -317,7 +317,7 @@ async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it()
         result += len(delta.text)
 
     with pytest.raises(BadReply, match=r"w streamed more than 2,000,000 characters"):
-        await calls.make(worker, ASK, hear)
+        await calls(worker, ASK, hear)
     assert len(calls.attempts) == 1
     assert result <= 2_000_000
 
@@ -369,5 +369,5 @@ async def test_no_call_is_made_while_the_budget_is_unavailable() -> None:
     call_policy.bind()
     calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
     with pytest.raises(BudgetUnavailable, match="the database is away"):
-        await calls.make(worker, ASK)
+        await calls(worker, ASK)
     assert (account.held, calls.attempts) == (0, [])

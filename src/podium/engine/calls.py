@@ -258,15 +258,6 @@ class Calls:
         request: Request,
         on_delta: OnDelta | None = None,
         on_retry: OnRetry | None = None,
-    ) -> Reply:
-        return await self.make(worker, request, on_delta, on_retry)
-
-    async def make(
-        self,
-        worker: Worker,
-        request: Request,
-        on_delta: OnDelta | None = None,
-        on_retry: OnRetry | None = None,
         can_fall_back: CanFallBack | None = None,
     ) -> Reply:
         """Call the worker, with retries; stream if `on_delta` is given.

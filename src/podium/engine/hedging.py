@@ -122,7 +122,7 @@ class Race:
         raise AssertionError("a call that has ended without a reply has failed")
 
     async def _make(self, request: Request, on_delta: OnDelta | None) -> Reply:
-        return await self._calls.make(
+        return await self._calls(
             self._worker, request, on_delta, self._on_retry, self._can_fall_back
         )
 

@@ -239,7 +239,7 @@ class StepRunner:
                 self._asked_worker = name = worker.profile.name
             else:
                 request = self._request(worker.profile)
-                reply = await self._calls.make(
+                reply = await self._calls(
                     worker, request, on_delta, self._report_retry, self._can_fall_back
                 )
             if stream is not None and stream.prior_text:

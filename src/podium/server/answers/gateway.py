@@ -164,9 +164,9 @@ async def _call(
     if prompt.schema is not None:
         return await _call_with_schema(calls, worker, prompt, prompt.schema, check)
     if sink is None:
-        return await check(await calls.make(worker, prompt))
+        return await check(await calls(worker, prompt))
     streamer = _ReplyStreamer(sink, prompt, restored)
-    reply = await calls.make(worker, prompt, streamer.on_delta, streamer.on_retry)
+    reply = await calls(worker, prompt, streamer.on_delta, streamer.on_retry)
     return replace(reply, text=streamer.full_text(reply.text))
 
 
@@ -241,12 +241,12 @@ async def _call_with_schema(
     calls: Calls, worker: Worker, prompt: Request, schema: Mapping[str, Any], check: ReplyCheck
 ) -> Reply:
     """Return a reply that fits the schema, after one retry. Refused and truncated replies pass."""
-    reply = await check(await calls.make(worker, prompt))
+    reply = await check(await calls(worker, prompt))
     problem = find_mismatch(reply.text, schema) if reply.finish == "stop" else None
     if problem is None:
         return reply
     retry = (*prompt.messages, *repair_request(reply, problem))
-    reply = await check(await calls.make(worker, replace(prompt, messages=retry)))
+    reply = await check(await calls(worker, replace(prompt, messages=retry)))
     if reply.finish == "stop" and find_mismatch(reply.text, schema) is not None:
         raise schema_error(worker.profile.name, reply, schema)
     return reply

@@ -126,7 +126,7 @@ async def check(worker: str, service: ServiceDep, principal: PrincipalDep) -> di
     calls = Calls(policy, Ledger(Budget()), policy.clock())
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            await calls.make(found, CHECK_REQUEST)
+            await calls(found, CHECK_REQUEST)
         error = None
     except TimeoutError:
         error = f"no reply within {CHECK_SECONDS:g} s"

@@ -148,7 +148,7 @@ async def withdraw_feedback(run_id: str, service: ServiceDep, principal: Princip
     run = await load_run(run_id, service, principal)
     if await service.store.feedback_of(run.id) is not None:  # otherwise nothing to audit
         await _audit_for_other_key("feedback withdrawn", run, service, principal)
-    await service.store.withdraw_feedback(run.id)
+    await service.store.feedback.delete(run.id)
     return Response(status_code=204)
 
 

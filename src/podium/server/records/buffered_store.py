@@ -196,10 +196,6 @@ class BufferedRunStore(RunStore):
         await self._ensure_written(feedback.run_id)
         await self._store.feedback.save(feedback)
 
-    async def withdraw_feedback(self, run_id: str) -> None:
-        """Delete the feedback on a run; raise `NotFound` if it has none."""
-        await self._store.feedback.delete(run_id)
-
     async def feedback_of(self, run_id: str) -> Feedback | None:
         """Return the feedback on a run, if any; an unwritten run has none."""
         if not self.is_stored(run_id) or self._unwritten_run(run_id) is not None:
