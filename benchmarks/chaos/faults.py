@@ -375,7 +375,7 @@ def has_unplanned_step(run: Run) -> bool:
                 return True
             if planned[step.index].subtask != step.subtask:
                 return True
-        if any(step.status != "cancelled" or step.reply for step in round_.cancelled):
+        if any(step.status != "cancelled" or step.reply for step in round_.cancelled_steps):
             return True
     nested = (inner for step in run.steps for inner in step.nested)
     return any(map(has_unplanned_step, nested))

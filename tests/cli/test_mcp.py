@@ -187,7 +187,7 @@ async def test_the_quality_bias_of_a_call_reaches_the_router_and_is_refused_with
         too_far = await talk.use("ask", question="Why?", tier="mini", quality_bias=1.5)
         unheeded = await talk.use("ask", question="Why?", tier="ultra", quality_bias=0.2)
     assert answered["structuredContent"]["answer"] == "A"
-    assert planned["structuredContent"]["routed"]["worker"] == "b"
+    assert planned["structuredContent"]["routing"]["worker"] == "b"
     assert [quality_bias for _, _, quality_bias in router.asked] == [0.2, 1]
     assert "quality_bias\n  Input should be" in too_far["content"][0]["text"]
     assert "for the tiers that route" in unheeded["content"][0]["text"]

@@ -43,10 +43,10 @@ def test_the_quality_bias_decides_between_the_cheapest_and_the_best(
             "ask", "--pool", pool, "--tier", "mini", "--quality-bias", quality_bias, "--json", PLAY
         )
         assert ended.code == 0
-        (routed,) = [round_["routed"] for round_ in ended.json["rounds"]]
-        assert routed["quality_bias"] == float(quality_bias)
-        assert set(routed["scores"]) == {"cheap", "dear"}
-        answers[quality_bias] = (routed["worker"], ended.json["answer"])
+        (routing,) = [round_["routing"] for round_ in ended.json["rounds"]]
+        assert routing["quality_bias"] == float(quality_bias)
+        assert set(routing["scores"]) == {"cheap", "dear"}
+        answers[quality_bias] = (routing["worker"], ended.json["answer"])
     assert answers == {"0": ("cheap", "I am cheap."), "1": ("dear", "I am dear.")}
 
 
@@ -109,7 +109,7 @@ def test_the_check_of_the_pool_as_json_names_the_router_of_each_worker_that_it_m
         return [result["router"] for result in checked.json]
 
     planned = podium("plan", "--pool", pool, "--tier", "mini", "--json", PLAY)
-    named = planned.json["routed"]["router"]
+    named = planned.json["routing"]["router"]
     assert routers() == [named, named]
     stranger = POOL.replace('"dear"', '"costly"').replace(
         "[mini]", '[mini]\non_pool_change = "narrow"'
@@ -128,13 +128,13 @@ def test_a_plan_as_json_has_the_decision_and_can_be_executed(
         "plan", "--pool", pool, "--tier", "mini", "--quality-bias", "1", "--json", PLAY
     )
     assert find_mismatch(planned.out, schema()) is None
-    routed = planned.json["routed"]
-    assert (routed["worker"], routed["quality_bias"]) == ("dear", 1)
+    routing = planned.json["routing"]
+    assert (routing["worker"], routing["quality_bias"]) == ("dear", 1)
     file = tmp_path / "plan.json"
     file.write_text(planned.out, "utf-8")
     assert podium("run", file, "--pool", pool, "--json").json["answer"] == "I am dear."
     unrouted = podium("plan", "--pool", pool, "--json", PLAY)
-    assert "routed" not in unrouted.json
+    assert "routing" not in unrouted.json
 
 
 def test_the_doctor_and_the_check_of_the_pool_name_what_does_not_fit(

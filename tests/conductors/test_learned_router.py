@@ -53,7 +53,7 @@ async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobod
     plan = await conductor(ScriptedRouter(SCORES)).plan(QUESTION, nobody)
     assert plan.workflow == Workflow((Step("small", "Why?"),))
     assert plan.warnings == ()
-    assert plan.routed == RoutingRecord(
+    assert plan.routing == RoutingRecord(
         worker="small",
         confidence=0.9,
         scores=SCORES,
@@ -77,15 +77,15 @@ async def test_only_workers_that_can_take_the_question_are_chosen_among(nobody: 
     lead_conductor = conductor(router, confidence=0.1)
     chosen = [await lead_conductor.plan(context, nobody) for context in (long, seen)]
     assert [names for _, names, _ in router.asked] == [("strong", "seeing"), ("seeing",)]
-    assert [plan.routed.worker for plan in chosen if plan.routed] == ["strong", "seeing"]
+    assert [plan.routing.worker for plan in chosen if plan.routing] == ["strong", "seeing"]
 
 
 async def test_a_confidence_that_is_no_number_is_not_sure(nobody: Caller) -> None:
     router = ScriptedRouter(dict.fromkeys(SCORES, float("nan")))
     plan = await conductor(router).plan(QUESTION, nobody)
     assert plan.workflow == PLANNED
-    assert plan.routed is not None
-    assert plan.routed.escalated
+    assert plan.routing is not None
+    assert plan.routing.escalated
 
 
 async def test_unsure_routing_goes_to_the_conductor(nobody: Caller) -> None:
@@ -93,11 +93,11 @@ async def test_unsure_routing_goes_to_the_conductor(nobody: Caller) -> None:
     plan = await conductor(router, confidence=0.91).plan(QUESTION, nobody)
     assert (plan.workflow, plan.text) == (PLANNED, "as I wrote it")
     assert plan.warnings == ("one thing was tolerated",)
-    assert plan.routed is not None
-    assert plan.routed.escalated
+    assert plan.routing is not None
+    assert plan.routing.escalated
     plan = await conductor(router, confidence=0.9).plan(QUESTION, nobody)
-    assert plan.routed is not None
-    assert not plan.routed.escalated
+    assert plan.routing is not None
+    assert not plan.routing.escalated
 
 
 async def test_a_lower_quality_bias_never_escalates_what_a_higher_one_does_not(
@@ -108,8 +108,8 @@ async def test_a_lower_quality_bias_never_escalates_what_a_higher_one_does_not(
         found = []
         for quality_bias in (0.0, 0.2, 0.5, 1.0):
             plan = await lead_conductor.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
-            assert plan.routed is not None
-            found.append(plan.routed.escalated)
+            assert plan.routing is not None
+            found.append(plan.routing.escalated)
         assert found == escalated
 
 
@@ -137,7 +137,7 @@ async def test_an_answer_of_the_routers_choice_is_accepted(nobody: Caller) -> No
     router = ScriptedRouter(SCORES)
     first = await conductor(router).plan(QUESTION, nobody)
     assert first.workflow is not None
-    round_ = replace(answered(first.workflow), routed=first.routed)
+    round_ = replace(answered(first.workflow), routing=first.routing)
     second = await conductor(router).plan(replace(QUESTION, rounds=(round_,)), nobody)
     assert second.workflow is None
     assert len(router.asked) == 1
@@ -148,7 +148,7 @@ async def test_the_conductor_decides_on_what_was_passed_on_to_it(nobody: Caller)
     lead_conductor = conductor(router, confidence=0.95)
     first = await lead_conductor.plan(QUESTION, nobody)
     assert first.workflow is not None
-    round_ = replace(answered(first.workflow), routed=first.routed)
+    round_ = replace(answered(first.workflow), routing=first.routing)
     second = await lead_conductor.plan(replace(QUESTION, rounds=(round_,)), nobody)
     assert second.workflow == PLANNED
     assert len(router.asked) == 1
@@ -157,7 +157,7 @@ async def test_the_conductor_decides_on_what_was_passed_on_to_it(nobody: Caller)
 async def test_conductor_plans_if_the_routed_worker_fails(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
     first = await conductor(router).plan(QUESTION, nobody)
-    failed = Round(0, first.workflow, routed=first.routed)
+    failed = Round(0, first.workflow, routing=first.routing)
     again = await conductor(router).plan(replace(QUESTION, rounds=(failed,)), nobody)
     assert again.workflow == PLANNED
 
@@ -166,9 +166,9 @@ async def test_a_worker_that_the_router_does_not_know_is_never_its_choice(nobody
     router = ScriptedRouter({**SCORES, "small": 1.0}, stranger="small")
     mini = TierRouter(router, warnings=("the pool has changed",))
     plan = await LearnedRouterConductor(mini, Planner()).plan(QUESTION, nobody)
-    assert plan.routed is not None
-    assert plan.routed.worker == "strong"
-    assert "small" not in plan.routed.scores
+    assert plan.routing is not None
+    assert plan.routing.worker == "strong"
+    assert "small" not in plan.routing.scores
     assert plan.warnings == ("the pool has changed",)
 
 
@@ -179,7 +179,7 @@ async def test_a_router_without_known_workers_asks_the_cheapest_and_warns(
     alone = PlanningContext(question="Why?", pool=Pool((SMALL,)))
     plan = await conductor(router).plan(alone, nobody)
     assert plan.workflow == Workflow((Step("small", "Why?"),))
-    assert plan.routed is None
+    assert plan.routing is None
     assert "trained with none of those that can take this question (small)" in plan.warnings[0]
 
 
@@ -224,7 +224,7 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
     ],
 )
 def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str) -> None:
-    routed = RoutingRecord(
+    routing = RoutingRecord(
         worker="small",
         confidence=0.9,
         scores=SCORES,
@@ -233,7 +233,7 @@ def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str)
         min_confidence=0.95,
         escalated=escalated,
     )
-    assert words in routed.explanation
+    assert words in routing.explanation
     for part in (
         "small",
         "0.90",
@@ -241,7 +241,7 @@ def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str)
         "0123456789ab",
         "small 0.90, strong 0.70, seeing",
     ):
-        assert part in routed.explanation
+        assert part in routing.explanation
 
 
 async def test_a_first_decision_is_made_before_there_is_a_question() -> None:

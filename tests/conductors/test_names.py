@@ -50,7 +50,9 @@ def test_the_conductor_of_a_tier_has_the_documented_name(
     lead_conductor = conductor_for_tier(
         tier, ModelConductor(ScriptedWorker("a(b)", "it")), lambda: mini
     )
-    assert lead_conductor.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
+    assert lead_conductor.name == tier_conductor_name(
+        tier, "model(a(b))", has_router=mini is not None
+    )
 
 
 def test_a_conductor_that_asks_no_model_leads_the_tier_podium_itself() -> None:
@@ -64,7 +66,8 @@ def test_the_configured_conductor_is_read_from_a_tiers_conductor_name(
     tier: Tier, configured: str
 ) -> None:
     assert (
-        configured_conductor_name(tier_conductor_name(tier, configured, routed=True)) == configured
+        configured_conductor_name(tier_conductor_name(tier, configured, has_router=True))
+        == configured
     )
 
 
@@ -75,10 +78,12 @@ def test_a_router_alone_has_no_other_in_its_name() -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_the_conductors_name_contains_its_model(tier: Tier) -> None:
     assert (
-        planning_worker_name(tier_conductor_name(tier, model_conductor_name("a(b)"), routed=True))
+        planning_worker_name(
+            tier_conductor_name(tier, model_conductor_name("a(b)"), has_router=True)
+        )
         == "a(b)"
     )
-    assert planning_worker_name(tier_conductor_name(tier, EVOLVED, routed=True)) is None
+    assert planning_worker_name(tier_conductor_name(tier, EVOLVED, has_router=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -102,8 +107,8 @@ def test_a_coordinator_and_other_conductors_do_not_resume_each_others_runs(
     tier: Tier, other: str
 ) -> None:
     for led, leads in ((EVOLVED, other), (other, EVOLVED)):
-        run = led_by(tier_conductor_name(tier, led, routed=True))
-        unfit = resume_conflict(run, tier_conductor_name(tier, leads, routed=True))
+        run = led_by(tier_conductor_name(tier, led, has_router=True))
+        unfit = resume_conflict(run, tier_conductor_name(tier, leads, has_router=True))
         assert unfit is not None
         assert unfit.startswith(f"run_1 was planned by {led}, and the conductor here is {leads}; ")
         assert "podium runs resume run_1 --conductor NAME" in unfit
@@ -116,8 +121,8 @@ def test_a_coordinator_and_other_conductors_do_not_resume_each_others_runs(
 def test_a_run_resumes_with_its_conductor_or_any_that_is_no_coordinator(
     tier: Tier, led: str, leads: str
 ) -> None:
-    run = led_by(tier_conductor_name(tier, led, routed=True))
-    assert resume_conflict(run, tier_conductor_name(tier, leads, routed=True)) is None
+    run = led_by(tier_conductor_name(tier, led, has_router=True))
+    assert resume_conflict(run, tier_conductor_name(tier, leads, has_router=True)) is None
 
 
 def test_routed_and_fixed_runs_resume_where_a_coordinator_is_configured() -> None:
@@ -127,6 +132,6 @@ def test_routed_and_fixed_runs_resume_where_a_coordinator_is_configured() -> Non
 
 def test_a_routed_run_does_not_resume_by_a_router_that_escalates_to_a_coordinator() -> None:
     assert (
-        resume_conflict(led_by("router"), tier_conductor_name("mini", EVOLVED, routed=True))
+        resume_conflict(led_by("router"), tier_conductor_name("mini", EVOLVED, has_router=True))
         is not None
     )

@@ -149,7 +149,7 @@ async def test_the_first_step_starts_before_the_plan_is_written() -> None:
     assert run.status == "answered"
     assert run.steps[0].started_ms < planned, "it began early"
     assert run.steps[2].started_ms > planned, "the answering step never does"
-    assert run.rounds[0].cancelled == ()
+    assert run.rounds[0].cancelled_steps == ()
 
 
 async def test_without_overlap_nothing_starts_early() -> None:
@@ -173,13 +173,13 @@ async def test_a_plan_that_becomes_invalid_cancels_what_it_began() -> None:
     round_ = run.rounds[0]
     assert run.status == "answered"
     assert [step.worker for step in round_.steps] == ["anna"]
-    assert {step.status for step in round_.cancelled} == {"cancelled"}
-    assert {step.reply for step in round_.cancelled} == {""}
-    assert round_.cancelled[0].worker == "anna"
-    assert "malformed" in (round_.cancelled[0].error or "")
+    assert {step.status for step in round_.cancelled_steps} == {"cancelled"}
+    assert {step.reply for step in round_.cancelled_steps} == {""}
+    assert round_.cancelled_steps[0].worker == "anna"
+    assert "malformed" in (round_.cancelled_steps[0].error or "")
     planned = next(event for event in events if isinstance(event, RoundPlanned))
-    assert planned.round.cancelled == round_.cancelled
-    assert len(list(run.calls)) == run.spent.calls == 2 + len(round_.cancelled) + 1
+    assert planned.round.cancelled_steps == round_.cancelled_steps
+    assert len(list(run.calls)) == run.spent.calls == 2 + len(round_.cancelled_steps) + 1
     assert load(dump(run)) == run
 
 
@@ -199,7 +199,7 @@ async def test_a_planning_call_that_breaks_off_cancels_what_it_began() -> None:
     assert run.status == "answered"
     assert run.rounds[0].workflow is not None
     assert len(run.rounds[0].workflow) == 1, "one worker answers where there is no plan"
-    assert run.rounds[0].cancelled
+    assert run.rounds[0].cancelled_steps
 
 
 @pytest.mark.parametrize(
@@ -273,14 +273,14 @@ async def test_a_run_that_is_cancelled_while_it_plans_leaves_nothing_running() -
     assert asyncio.all_tasks() == {asyncio.current_task()} < before
     ended = events[-1].run  # type: ignore[union-attr]
     assert ended.status == "interrupted"
-    assert [step.worker for step in ended.rounds[0].cancelled] == ["anna"]
+    assert [step.worker for step in ended.rounds[0].cancelled_steps] == ["anna"]
     assert len(list(ended.calls)) == 2
 
     resumed = await Runner(
         ModelConductor(SlowPlanner(plan_text())), [Diligent(name) for name in NAMES], pool=POOL
     ).resume(ended)
     assert resumed.status == "answered"
-    assert [step.worker for step in resumed.rounds[0].cancelled] == ["anna"]
+    assert [step.worker for step in resumed.rounds[0].cancelled_steps] == ["anna"]
     assert len(list(resumed.calls)) == 2 + 1 + 3
 
 

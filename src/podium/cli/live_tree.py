@@ -243,8 +243,8 @@ class LiveTree(AbstractContextManager[Emit]):
                     branch.add(self._tree(step.nested, nested))
                 if step.nested.is_planning:
                     branch.add(self._planning(step.nested))
-        if view.round.routed is not None:
-            tree.add(_line(to_one_line(view.round.routed.explanation), "dim"))
+        if view.round.routing is not None:
+            tree.add(_line(to_one_line(view.round.routing.explanation), "dim"))
         for warning in view.round.warnings:
             tree.add(_line(f"note: {to_one_line(warning)}", "yellow"))
         return tree

@@ -393,8 +393,8 @@ def run_options(settings: Settings, planning: PlanningOptions, budget: BudgetOpt
 def check_can_resume(run: Run, settings: Settings) -> None:
     """Refuse settings whose conductor cannot resume the run: a run names its coordinator, but not
     the coordinator's directory."""
-    routed = run.tier == "mini" and assembly.load_router(settings) is not None
-    conductor = tier_conductor_name(run.tier, _name_of(settings.conductor), routed=routed)
+    has_router = run.tier == "mini" and assembly.load_router(settings) is not None
+    conductor = tier_conductor_name(run.tier, _name_of(settings.conductor), has_router=has_router)
     if unfit := resume_conflict(run, conductor):
         raise ConfigError(unfit)
 

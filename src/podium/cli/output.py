@@ -255,8 +255,8 @@ def step_lines(round_: Round) -> Iterator[str]:
     """Yield a line for each planned step, and the router's decision."""
     for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
         yield f"  {to_one_line(describe_step(index, step))}"
-    if round_.routed is not None:
-        yield f"  {to_one_line(round_.routed.explanation)}"
+    if round_.routing is not None:
+        yield f"  {to_one_line(round_.routing.explanation)}"
 
 
 def describe_step_usage(record: StepRecord) -> str:

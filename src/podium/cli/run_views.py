@@ -134,7 +134,7 @@ def _round_lines(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
     if prompts and round_.plan_text:
         yield f"{INDENT}the conductor wrote:"
         yield from _indent(round_.plan_text, 2)
-    for record in (*round_.cancelled, *round_.steps):
+    for record in (*round_.cancelled_steps, *round_.steps):
         yield ""
         yield from _step_lines(record, prompts)
 

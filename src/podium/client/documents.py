@@ -85,8 +85,8 @@ def step_document(step: StepRecord) -> dict[str, Any]:
 def plan_document(question: str, round_: Round) -> dict[str, Any]:
     """Return a plan as `plan` prints it and `run` reads it."""
     assert round_.workflow is not None, "the first round always has a workflow"
-    routed = routed_document(round_)
-    decision = {} if routed is None else {"routed": routed}
+    routing = routing_document(round_)
+    decision = {} if routing is None else {"routing": routing}
     return {"question": question, **decision, **workflow_document(round_.workflow)}
 
 
@@ -104,17 +104,17 @@ def _round(round_: Round) -> dict[str, Any]:
         "shape": workflow.shape.value if workflow is not None else None,
         "steps": len(workflow.steps) if workflow is not None else 0,
         "warnings": list(round_.warnings),
-        "routed": routed_document(round_),
-        "cancelled": [step_document(step) for step in round_.cancelled],
+        "routing": routing_document(round_),
+        "cancelled_steps": [step_document(step) for step in round_.cancelled_steps],
         "usage": usage_document(totals.usage),
         "cost_usd": totals.cost_usd,
     }
 
 
-def routed_document(round_: Round) -> dict[str, Any] | None:
+def routing_document(round_: Round) -> dict[str, Any] | None:
     """Return the decision of a learned router in that round, if any."""
-    routed = round_.routed
-    return None if routed is None else {**asdict(routed), "explanation": routed.explanation}
+    routing = round_.routing
+    return None if routing is None else {**asdict(routing), "explanation": routing.explanation}
 
 
 def usage_document(usage: Usage) -> dict[str, int | None]:

@@ -41,10 +41,10 @@ def evolved_conductor_name(fingerprint: str) -> str:
     return f"evolved({fingerprint})"
 
 
-def tier_conductor_name(tier: Tier, configured: str, *, routed: bool = False) -> str:
-    """Name the conductor of a tier; `routed` says that a learned router serves `mini`."""
+def tier_conductor_name(tier: Tier, configured: str, *, has_router: bool = False) -> str:
+    """Name the conductor of a tier; `has_router` says that a learned router serves `mini`."""
     if tier == "mini":
-        return f"mini({configured})" if routed else ROUTER
+        return f"mini({configured})" if has_router else ROUTER
     return f"podium({configured})" if tier == "podium" else configured
 
 

@@ -167,12 +167,12 @@ class LearnedRouterConductor(_WrappingConductor):
     def __init__(self, router: TierRouter, configured: Conductor) -> None:
         super().__init__(configured)
         self._router = router
-        self.name = tier_conductor_name("mini", configured.name, routed=True)
+        self.name = tier_conductor_name("mini", configured.name, has_router=True)
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Plan one step for the router's choice; accept that worker's answer."""
         if context.rounds:
-            first = context.rounds[0].routed
+            first = context.rounds[0].routing
             if context.answer is not None and not (first is not None and first.escalated):
                 return Plan(None)
             return await self._configured.plan(context, call)
@@ -180,12 +180,12 @@ class LearnedRouterConductor(_WrappingConductor):
         known = tuple(worker for worker in capable if self._router.router.knows(worker))
         if not known:
             return _plan_cheapest(context, capable, self._router.warnings)
-        routed = await self._router.decide(context.question, Pool(known), context.quality_bias)
-        if not routed.escalated:
-            workflow = Workflow((Step(routed.worker, context.question),))
-            return Plan(workflow, warnings=self._router.warnings, routed=routed)
+        routing = await self._router.decide(context.question, Pool(known), context.quality_bias)
+        if not routing.escalated:
+            workflow = Workflow((Step(routing.worker, context.question),))
+            return Plan(workflow, warnings=self._router.warnings, routing=routing)
         plan = await self._configured.plan(context, call)
-        return replace(plan, warnings=(*self._router.warnings, *plan.warnings), routed=routed)
+        return replace(plan, warnings=(*self._router.warnings, *plan.warnings), routing=routing)
 
 
 def _plan_cheapest(

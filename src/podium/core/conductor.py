@@ -90,7 +90,7 @@ class Plan:
         text: What the conductor wrote.
         warnings: What was tolerated in it.
         role: The round's purpose, where the conductor assigns roles.
-        routed: A learned router's decision.
+        routing: A learned router's decision.
 
     """
 
@@ -98,7 +98,7 @@ class Plan:
     text: str = ""
     warnings: tuple[str, ...] = ()
     role: TurnRole | None = None
-    routed: RoutingRecord | None = None
+    routing: RoutingRecord | None = None
 
 
 @runtime_checkable

@@ -233,9 +233,9 @@ class Round:
     `index` counts from 0; `steps` of the `workflow` ended or wait; `warnings` are of its parser.
     `accepts_answer` means that the conductor accepted the answer before; with neither that nor a
     workflow, planning was cut off. `planning_attempts` are the conductor's calls, `plan_text` what
-    it wrote. Steps of a round with a `role` may read every earlier round. `routed` is a learned
-    router's decision. `cancelled` are steps that began while the plan was written and that it does
-    not contain: their calls count, their replies are dropped.
+    it wrote. Steps of a round with a `role` may read every earlier round. `routing` is a learned
+    router's decision. `cancelled_steps` are those that began while the plan was written and that it
+    does not contain: their calls count, their replies are dropped.
     """
 
     index: int
@@ -246,8 +246,8 @@ class Round:
     warnings: tuple[str, ...] = ()
     accepts_answer: bool = False
     role: TurnRole | None = None
-    routed: RoutingRecord | None = None
-    cancelled: tuple[StepRecord, ...] = ()
+    routing: RoutingRecord | None = None
+    cancelled_steps: tuple[StepRecord, ...] = ()
 
     @property
     def has_answer_role(self) -> bool:
@@ -255,9 +255,9 @@ class Round:
         return self.role in ANSWER_ROLES
 
     @property
-    def is_routed(self) -> bool:
+    def uses_router_choice(self) -> bool:
         """True if a router chose the only worker, whose answer stands."""
-        return self.routed is not None and not self.routed.escalated
+        return self.routing is not None and not self.routing.escalated
 
     @property
     def answer_step(self) -> StepRecord | None:
@@ -289,7 +289,7 @@ class ClientRequest:
     repeats."""
 
     fingerprint: str = ""
-    echoed: Mapping[str, Any] = field(default_factory=dict)
+    stored_fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 NO_REQUEST: Final = ClientRequest()
@@ -420,7 +420,7 @@ class Run:
     @property
     def cancelled_steps(self) -> tuple[StepRecord, ...]:
         """The steps that began before their plan was complete, and were not part of it."""
-        return tuple(step for round_ in self.rounds for step in round_.cancelled)
+        return tuple(step for round_ in self.rounds for step in round_.cancelled_steps)
 
     @property
     def calls(self) -> Iterator[Attempt]:
@@ -429,7 +429,7 @@ class Run:
             yield from check.attempts
         for round_ in self.rounds:
             yield from round_.planning_attempts
-            for step in (*round_.steps, *round_.cancelled):
+            for step in (*round_.steps, *round_.cancelled_steps):
                 yield from step.calls
 
     @property

@@ -1,11 +1,11 @@
 """Execute the steps of a plan while its conductor still writes it.
 
 What begins early counts only if the finished plan contains it, before its answering step;
-otherwise all of it is cancelled, and recorded in `Round.cancelled` with its calls. Its events are
-held until the plan is known. A step waits for the whole plan if its worker, or one that may take
-over from it, leads a nested run, may call Podium's own tools (their effects cannot be cancelled)
-or shares this machine with a local planner; and so does all if the budget could not pay for a
-discarded plan.
+otherwise all of it is cancelled, and recorded in `Round.cancelled_steps` with its calls. Its events
+are held until the plan is known. A step waits for the whole plan if its worker, or one that may
+take over from it, leads a nested run, may call Podium's own tools (their effects cannot be
+cancelled) or shares this machine with a local planner; and so does all if the budget could not pay
+for a discarded plan.
 
 Speculation is a second execution beside it: one worker answers the question itself. A plan of one
 step for that worker takes it over; a plan of more steps cancels it.
@@ -135,7 +135,9 @@ class EarlyExecution:
         except BaseException:
             self._discard(execution, "the run was stopped")
             raise
-        return (replace(round_, cancelled=self.cancelled) if self._discarded else round_), execution
+        return (
+            replace(round_, cancelled_steps=self.cancelled_steps) if self._discarded else round_
+        ), execution
 
     async def stop(self, reason: str) -> None:
         """Cancel all that does not count, and wait for its end."""
@@ -144,7 +146,7 @@ class EarlyExecution:
         await wait_for_end([task for execution, _ in self._discarded for task in execution.tasks])
 
     @property
-    def cancelled(self) -> tuple[StepRecord, ...]:
+    def cancelled_steps(self) -> tuple[StepRecord, ...]:
         """The records of what does not count."""
         return tuple(
             replace(record, status="cancelled", reply="", error=reason, turns=(), thinking=())

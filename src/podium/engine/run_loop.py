@@ -99,7 +99,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
         warnings=warnings,
         accepts_answer=workflow is None,
         role=plan.role,
-        routed=plan.routed,
+        routing=plan.routing,
     )
 
 
@@ -214,7 +214,7 @@ class RunLoop:
         cancelled: tuple[StepRecord, ...] = ()
         if self._interrupted is not None:
             calls.attempts.extend(self._interrupted.planning_attempts)
-            cancelled, self._interrupted = self._interrupted.cancelled, None
+            cancelled, self._interrupted = self._interrupted.cancelled_steps, None
         early = EarlyExecution(context, run, len(self._rounds), self._conductor.worker, self._open)
         planning = PlanningContext(
             question=run.question,
@@ -237,16 +237,21 @@ class RunLoop:
             try:
                 await early.stop("there is no plan")
             finally:
-                cancelled += early.cancelled
+                cancelled += early.cancelled_steps
                 attempts = tuple(calls.attempts)
                 self._rounds.append(
-                    Round(len(self._rounds), None, planning_attempts=attempts, cancelled=cancelled)
+                    Round(
+                        len(self._rounds),
+                        None,
+                        planning_attempts=attempts,
+                        cancelled_steps=cancelled,
+                    )
                 )
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
                 raise BudgetExhausted("depth", run.budget.depth) from error
             raise
         if cancelled:
-            round_ = replace(round_, cancelled=cancelled + round_.cancelled)
+            round_ = replace(round_, cancelled_steps=cancelled + round_.cancelled_steps)
         self._rounds.append(round_)
         try:
             self._emit(RoundPlanned(run.id, round_))

@@ -243,11 +243,12 @@ class KeyCharges:
 class ReservationRow:
     """The reservation of one request in flight, as other processes see it.
 
-    `used` is what its calls have used, `needed` includes what its `calls` in flight may use, and
-    `granted` is the last `needed` that the store accepted. New requests must leave `expected` to
-    it, new calls `reserved`: its estimate, or what it has used or needs if that is more. `run_id`
-    is the stored run that is charged in the end. A reservation that `is_takeover` replaces those of
-    the run's former processes.
+    `used` is what its calls have used, `needed` adds what its `calls` in flight may use at most,
+    and `granted` is the last `needed` that the store accepted. Two amounts are held for it.
+    `held_from_requests` is not available to new requests: its estimate, or `used` if that is more.
+    `held_from_calls` is not available to other requests' calls: its estimate, or `needed` if that
+    is more. `run_id` is the stored run that is charged in the end. A reservation that `is_takeover`
+    replaces those of the run's former processes.
     """
 
     id: str
@@ -256,23 +257,23 @@ class ReservationRow:
     run_id: str = ""
     is_takeover: bool = False
     used: Amount = ZERO
-    expected: Amount = ZERO
-    reserved: Amount = ZERO
+    held_from_requests: Amount = ZERO
+    held_from_calls: Amount = ZERO
     needed: Amount = ZERO
     granted: Amount = ZERO
     calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class OtherProcesses:
+class OtherReservations:
     """The reservations of other processes with the same key, and their calls in flight."""
 
-    expected: Amount = ZERO
-    reserved: Amount = ZERO
+    held_from_requests: Amount = ZERO
+    held_from_calls: Amount = ZERO
     calls: int = 0
 
 
-NO_OTHERS: Final = OtherProcesses()
+NO_OTHERS: Final = OtherReservations()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +281,7 @@ class ReservationResult:
     """The state of the key, and the amount granted to each reservation that was not refused."""
 
     charges: KeyCharges
-    others: OtherProcesses
+    others: OtherReservations
     granted: Mapping[str, Amount]
 
 

@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "a list": ([], 'plan: a workflow is an object {"steps": [...]}; write one'),
     "a misspelt key": (
         {**DOCUMENT, "stepz": []},
-        "plan: there is no key 'stepz' in a workflow; it has question, routed, reasoning, steps",
+        "plan: there is no key 'stepz' in a workflow; it has question, routing, reasoning, steps",
     ),
     "no steps": ({}, 'steps: the list of steps is missing; write "steps": [...]'),
     "steps in words": (

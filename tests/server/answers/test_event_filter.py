@@ -103,10 +103,10 @@ def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
 
 
 def test_a_confidently_routed_reply_is_streamed_at_once() -> None:
-    routed = RoutingRecord(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
+    routing = RoutingRecord(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
     for round_, words in (
-        (Round(0, ONE, routed=routed), [("text", "yes")]),
-        (Round(0, ONE, routed=replace(routed, escalated=True)), []),
+        (Round(0, ONE, routing=routing), [("text", "yes")]),
+        (Round(0, ONE, routing=replace(routing, escalated=True)), []),
     ):
         said = send(
             RunStarted(replace(RUN, max_rounds=2)),

@@ -91,7 +91,7 @@ async def test_a_plan_shows_what_the_router_decided_without_a_call() -> None:
         response = await served.client.post("/v1/plan", json=body)
     shown = response.json()
     assert [step["worker"] for step in shown["workflow"]["steps"]] == ["two"]
-    assert shown["routed"] == {
+    assert shown["routing"] == {
         "worker": "two",
         "confidence": 0.8,
         "scores": SCORES,
@@ -99,7 +99,7 @@ async def test_a_plan_shows_what_the_router_decided_without_a_call() -> None:
         "router": "0123456789ab",
         "min_confidence": 0.5,
         "escalated": False,
-        "explanation": shown["routed"]["explanation"],
+        "explanation": shown["routing"]["explanation"],
     }
     assert not any(worker.calls for worker in pool)
 
@@ -117,10 +117,10 @@ async def test_the_decision_and_the_quality_bias_are_kept_with_the_run(tmp_path:
         events = (await served.client.get(f"/v1/runs/{run_id}/events")).text
         kept = await store.load(run_id)
     assert kept.quality_bias == 0.7
-    routed = kept.rounds[0].routed
-    assert routed is not None
-    assert (routed.worker, routed.scores, routed.quality_bias) == ("two", SCORES, 0.7)
-    assert shown["rounds"][0]["routed"]["router"] == "0123456789ab"
+    routing = kept.rounds[0].routing
+    assert routing is not None
+    assert (routing.worker, routing.scores, routing.quality_bias) == ("two", SCORES, 0.7)
+    assert shown["rounds"][0]["routing"]["router"] == "0123456789ab"
     assert "the router 0123456789ab chose two" in events
 
 

@@ -19,7 +19,7 @@ CALLED = RunResponse(
     tool_calls=(CALL,),
     results=(ToolResult("c1", "red"),),
     usage=Usage(5, 5, 0, 0, 0),
-    request=ClientRequest(echoed={"model": "podium", "metadata": {"turn": "first"}}),
+    request=ClientRequest(stored_fields={"model": "podium", "metadata": {"turn": "first"}}),
 )
 RUN = Run(
     id="run_0123456789abcdef",

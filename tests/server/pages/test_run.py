@@ -96,25 +96,25 @@ async def test_numbers_in_a_plan_are_reported_with_the_names_that_they_mean(
 
 async def test_a_run_reports_what_a_router_decided(page: Page, site: Site) -> None:
     (planned,) = kept_run().rounds
-    routed = RoutingRecord(
+    routing = RoutingRecord(
         worker="solver",
         confidence=0.93,
         scores={"solver": 0.9},
         quality_bias=0.25,
         router="0123456789ab",
     )
-    run = kept_run(rounds=(replace(planned, plan_text="", routed=routed),))
+    run = kept_run(rounds=(replace(planned, plan_text="", routing=routing),))
     await site.keep(run)
     await page.goto(run_url(site, run))
     await page.get_by_text("How it was planned").click()
-    await page.get_by_text(routed.explanation).wait_for()
+    await page.get_by_text(routing.explanation).wait_for()
 
 
 async def test_a_run_shows_what_began_early_and_was_cancelled(page: Page, site: Site) -> None:
     (planned,) = kept_run().rounds
     error = "the plan does not contain it"
     began = replace(planned.steps[0], worker="checker", status="cancelled", reply="", error=error)
-    run = kept_run(rounds=(replace(planned, cancelled=(began,)),))
+    run = kept_run(rounds=(replace(planned, cancelled_steps=(began,)),))
     await site.keep(run)
     await page.goto(run_url(site, run))
     await page.get_by_text("How it was planned").click()

@@ -265,7 +265,7 @@ class _Search:
 STEP_KEYS: Final = ("worker", "subtask", "access")
 CONDITION: Final = "if"
 """The key of a step's condition, which most steps have not."""
-DOCUMENT_KEYS: Final = ("question", "routed", "reasoning", STEPS)
+DOCUMENT_KEYS: Final = ("question", "routing", "reasoning", STEPS)
 
 
 def read_workflow(document: object, pool: Pool | None = None) -> Workflow:

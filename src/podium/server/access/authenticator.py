@@ -260,7 +260,7 @@ class KeyAuthenticator(AccessPolicy):
         reservation, account = principal.quota, self._accounts[principal.key_id]
         assert isinstance(reservation, Reservation), "reserve before you settle"
         key_id, day, seen = principal.key_id, self._today(), reservation.used
-        used = measure_usage(key_id, day, model, cost, reservation.expected, seen)
+        used = measure_usage(key_id, day, model, cost, reservation.held_from_requests, seen)
         charged = charged_amount(used)
         if charged.tokens and not (used.unknown_usage_count or used.unknown_cost_count):
             self._estimator.learn(reservation.model, charged)

@@ -175,7 +175,7 @@ class EventFilter:
         return event.run_id, event.round, event.index
 
     def _is_last_round(self, planned: RoundPlanned) -> bool:
-        if planned.round.is_routed:
+        if planned.round.uses_router_choice:
             return True
         return planned.round.index + 1 >= self._started[planned.run_id].run.max_rounds
 
@@ -291,7 +291,7 @@ class StoredResponse(NamedTuple):
     def reconstruct(self) -> tuple[ApiRequest, ApiResponse]:
         """Rebuild the request, without its messages, and the response."""
         run, exchange = self.run, self.response
-        body = exchange.request.echoed
+        body = exchange.request.stored_fields
         model = body.get("model") or MODEL_NAMES[run.tier]
         reasoning = body.get("reasoning") or {}
         request = ApiRequest(
@@ -353,7 +353,7 @@ class StoredResponses:
             )
         if found.is_last and found.run.status in ("running", "interrupted"):
             raise ApiError("conflict", f"{PREVIOUS}: that response is not complete", field=PREVIOUS)
-        earlier = found.input[count_instructions(found.response.request.echoed) :]
+        earlier = found.input[count_instructions(found.response.request.stored_fields) :]
         if found.output.parts:
             earlier = (*earlier, found.output)
         count = count_instructions(request.raw_body)
@@ -424,7 +424,7 @@ class StoredResponses:
             trailing_messages=messages[at + 1 :],
             response_options=request.response_options,
             owner=principal.key_id,
-            request=ClientRequest(echoed=self.fields_to_keep(request)),
+            request=ClientRequest(stored_fields=self.fields_to_keep(request)),
         )
         await self._repository.store.finish(run)
         return run

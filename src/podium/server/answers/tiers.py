@@ -419,7 +419,7 @@ def steps_kept_by_rerun(run: Run, rerun: Rerun) -> tuple[Round, ...]:
                 and (rerun.round is None or round_.index < last or step.index < rerun.step)
             ),
             planning_attempts=(),
-            cancelled=(),
+            cancelled_steps=(),
         )
         for round_ in run.rounds[: last + 1]
     )

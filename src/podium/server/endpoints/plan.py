@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 
-from podium.client.documents import routed_document
+from podium.client.documents import routing_document
 from podium.conductors.plan import workflow_document
 from podium.core.budget import estimate_input_tokens
 from podium.core.events import Event, RoundPlanned
@@ -104,7 +104,7 @@ def _preview(
         "workflow": workflow_document(round_.workflow),
         "shape": round_.workflow.shape.value,
         "warnings": list(round_.warnings),
-        "routed": routed_document(round_),
+        "routing": routing_document(round_),
         "planning": {
             "calls": len(round_.planning_attempts),
             "input_tokens": cost.usage.input_tokens,

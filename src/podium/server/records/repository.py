@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from podium.client.documents import (
     check_document,
-    routed_document,
+    routing_document,
     run_document,
     step_document,
     usage_document,
@@ -255,8 +255,8 @@ def _planned_event(run_id: str, round_: Round) -> ClientEvent:
             "role": round_.role,
             "workflow": workflow,
             "warnings": list(round_.warnings),
-            "routed": routed_document(round_),
-            "cancelled": [step_document(step) for step in round_.cancelled],
+            "routing": routing_document(round_),
+            "cancelled_steps": [step_document(step) for step in round_.cancelled_steps],
         },
     )
 

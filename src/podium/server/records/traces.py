@@ -199,7 +199,7 @@ class TraceRecorder:
         if running is None:
             return
         for round_ in run.rounds[running.rounds_before :]:
-            early = (attempt for step in round_.cancelled for attempt in step.attempts)
+            early = (attempt for step in round_.cancelled_steps for attempt in step.attempts)
             for attempt in (*round_.planning_attempts, *early):
                 self._call(attempt, running, running.span)
         for step in running.steps.values():

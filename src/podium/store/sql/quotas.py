@@ -44,7 +44,7 @@ from podium.store.keys import (
     Amount,
     KeyCharges,
     KeyUsage,
-    OtherProcesses,
+    OtherReservations,
     Period,
     ReservationResult,
     ReservationRow,
@@ -90,7 +90,7 @@ _NOW: Final = {
     "postgresql": "extract(epoch from clock_timestamp())::double precision",
 }
 
-_RESERVED: Final = ("used", "expected", "reserved")
+_AMOUNTS: Final = ("used", "held_from_requests", "held_from_calls")
 
 _USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
 _TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
@@ -358,7 +358,9 @@ class ReservationStore(DatabasePart):
             refused = [_refuse(row) for row in increased if not fits[row.id] and _must_write(row)]
             begun = [row for row in map(quota.grant_new, new) if row is not None]
             await self._write(connection, (*larger, *refused, *begun, *decreased))
-        granted = {row.id: row.needed for row in larger} | {row.id: row.expected for row in begun}
+        granted = {row.id: row.needed for row in larger} | {
+            row.id: row.held_from_requests for row in begun
+        }
         return ReservationResult(charges=quota.charges, others=quota.others, granted=granted)
 
     async def renew_lease(self) -> None:
@@ -439,8 +441,8 @@ class ReservationStore(DatabasePart):
         values = [
             {
                 **{name: getattr(row, name) for name in ("id", "key_id", "run_id", "calls")},
-                **{f"{name}_usd": getattr(row, name).usd for name in _RESERVED},
-                **{f"{name}_tokens": getattr(row, name).tokens for name in _RESERVED},
+                **{f"{name}_usd": getattr(row, name).usd for name in _AMOUNTS},
+                **{f"{name}_tokens": getattr(row, name).tokens for name in _AMOUNTS},
                 "model": storable_text(row.model),
                 "process": self._process,
             }
@@ -477,7 +479,9 @@ def _must_write(row: ReservationRow) -> bool:
 def _refuse(row: ReservationRow) -> ReservationRow:
     held = _held(row)
     calls = row.calls if held != row.used else 0
-    return replace(row, needed=held, reserved=max_amount(row.expected, held), calls=calls)
+    return replace(
+        row, needed=held, held_from_calls=max_amount(row.held_from_requests, held), calls=calls
+    )
 
 
 class _RemainingQuota:
@@ -485,41 +489,41 @@ class _RemainingQuota:
 
     def __init__(self, rules: Rules, state: RowMapping, asking: Iterable[ReservationRow]) -> None:
         self.charges = _key_charges(state)
-        self.others = OtherProcesses(
-            _amount(state, "other_expected"),
-            _amount(state, "other_reserved"),
+        self.others = OtherReservations(
+            _amount(state, "other_held_from_requests"),
+            _amount(state, "other_held_from_calls"),
             int(state["other_calls"]),
         )
         charged = (self.charges.day, self.charges.month, self.charges.total)
         caps = (rules.per_day, rules.per_month, rules.in_total)
         self._caps = tuple(zip(caps, charged, strict=True))
-        self._expected = _amount(state, "expected")
-        self._reserved = _amount(state, "reserved")
+        self._held_from_requests = _amount(state, "held_from_requests")
+        self._held_from_calls = _amount(state, "held_from_calls")
         for row in asking:
-            self._expected += row.expected
-            self._reserved += _held(row)
+            self._held_from_requests += row.held_from_requests
+            self._held_from_calls += _held(row)
 
     def grant_more(self, row: ReservationRow) -> bool:
         """Grant all that the reservation needs, if there is room."""
-        reserved = self._reserved - _held(row) + row.needed
+        held = self._held_from_calls - _held(row) + row.needed
         if row.needed != row.used and not all(
-            (cap.usd is None or charged.usd + reserved.usd <= cap.usd + ROUNDING_ERROR)
-            and (cap.tokens is None or charged.tokens + reserved.tokens <= cap.tokens)
+            (cap.usd is None or charged.usd + held.usd <= cap.usd + ROUNDING_ERROR)
+            and (cap.tokens is None or charged.tokens + held.tokens <= cap.tokens)
             for cap, charged in self._caps
         ):
             return False
-        self._reserved = reserved
+        self._held_from_calls = held
         return True
 
     def grant_new(self, row: ReservationRow) -> ReservationRow | None:
         """Grant what the reservation expects, or what is left; None if nothing is."""
-        left = remaining_allowance(self._caps, self._expected)
+        left = remaining_allowance(self._caps, self._held_from_requests)
         if left.usd == 0 or left.tokens == 0:
             return None
-        expected = cap_amount(row.expected, left)
-        self._expected += expected
-        self._reserved += expected
-        return replace(row, expected=expected, reserved=expected)
+        granted = cap_amount(row.held_from_requests, left)
+        self._held_from_requests += granted
+        self._held_from_calls += granted
+        return replace(row, held_from_requests=granted, held_from_calls=granted)
 
 
 @cache
@@ -534,8 +538,13 @@ def _state_query(dialect: str) -> Select[Any]:
     alive = lease_of_row.exists()
     others = RESERVATIONS.c.process != bindparam("process")
     sums = []
-    for name in ("expected_usd", "expected_tokens", "reserved_usd", "reserved_tokens"):
-        used = RESERVATIONS.c[f"used_{name.partition('_')[2]}"]
+    for name in (
+        "held_from_requests_usd",
+        "held_from_requests_tokens",
+        "held_from_calls_usd",
+        "held_from_calls_tokens",
+    ):
+        used = RESERVATIONS.c[f"used_{name.rpartition('_')[2]}"]
         counted = case((alive, RESERVATIONS.c[name]), else_=used)
         sums.append(func.coalesce(func.sum(counted), 0).label(name))
         of_others = case((others, counted), else_=0)

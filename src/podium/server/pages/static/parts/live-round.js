@@ -34,10 +34,10 @@ export class LiveRound {
   /**
    * @param {{steps: import('./plan.js').Step[]}} workflow
    * @param {{label: string, heading?: string | null, warnings?: string[], state?: string,
-   *   routed?: {explanation: string} | null}} how
+   *   routing?: {explanation: string} | null}} how
    *   `state` is that of every step in the beginning.
    */
-  constructor(workflow, { label, heading = null, warnings = [], state = 'waiting', routed = null }) {
+  constructor(workflow, { label, heading = null, warnings = [], state = 'waiting', routing = null }) {
     this.steps = workflow.steps;
     this.#progress = this.steps.map((step, index) => ({
       ...step,
@@ -57,7 +57,7 @@ export class LiveRound {
       heading && h('h4', {}, heading),
       this.#graph.element,
       h('p', { class: 'quiet-text version-hint' }, hint.filter(Boolean).join(' ')),
-      routed ? h('p', { class: 'quiet-text' }, routed.explanation) : null,
+      routing ? h('p', { class: 'quiet-text' }, routing.explanation) : null,
       warnings.map((warning) => h('p', { class: 'notice' }, warning)),
       this.#list,
     );

@@ -89,10 +89,10 @@ function outcome(round) {
  * @returns {HTMLElement | null}
  */
 export function planning(round, onRecord) {
-  const { plan_text: text, warnings, routed } = round;
+  const { plan_text: text, warnings, routing } = round;
   const calls = round.planning_attempts.length;
-  const cancelled = onRecord?.cancelled ?? [];
-  if (!text && !warnings.length && !calls && !routed && !cancelled.length) return null;
+  const cancelled = onRecord?.cancelled_steps ?? [];
+  if (!text && !warnings.length && !calls && !routing && !cancelled.length) return null;
   const failed = round.planning_attempts.filter((call) => call.error);
   return h(
     'details',
@@ -103,7 +103,7 @@ export function planning(round, onRecord) {
       'How it was planned',
       calls ? [` in ${calls} ${calls === 1 ? 'call' : 'calls'}, `, usd(onRecord?.cost_usd)] : null,
     ),
-    routed ? h('p', {}, routed.explanation) : null,
+    routing ? h('p', {}, routing.explanation) : null,
     warnings.map((warning) => h('p', { class: 'notice' }, warning)),
     failed.map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
     cancelled.map((/** @type {any} */ { worker, error, cost_usd }) =>

@@ -16,8 +16,8 @@
  *
  * @typedef {{index: number, accepts_answer: boolean, steps: StepTrace[], warnings: string[],
  *   planning_attempts: Attempt[], plan_text: string, shape: string | null, role: string | null,
- *   routed: {explanation: string} | null}} RoundTrace
- * `role` is what a turn was there for, and `routed` what a learned router decided, where one was
+ *   routing: {explanation: string} | null}} RoundTrace
+ * `role` is what a turn was there for, and `routing` what a learned router decided, where one was
  * asked.
  *
  * @typedef {{id: string, status: string, is_executing: boolean | null, answer: string | null,
@@ -134,7 +134,7 @@ function plannedRound(index, planned) {
     index,
     accepts_answer: planned.accepts_answer,
     warnings: planned.warnings ?? [],
-    routed: planned.routed ?? null,
+    routing: planned.routing ?? null,
     planning_attempts: [],
     plan_text: '',
     shape: null,

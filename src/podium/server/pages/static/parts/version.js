@@ -218,8 +218,8 @@ export class Version {
    * A plan that was not executed.
    * @param {any} preview what `/v1/plan` answered
    */
-  preview({ workflow, warnings, routed, estimate, planning }) {
-    this.#round(workflow, { label: 'The plan', warnings, routed, state: 'planned' });
+  preview({ workflow, warnings, routing, estimate, planning }) {
+    this.#round(workflow, { label: 'The plan', warnings, routing, state: 'planned' });
     this.status('planned, not run');
     this.#unfold();
     const assumed =
@@ -271,13 +271,13 @@ export class Version {
   }
 
   /** @param {any} data */
-  #planned({ round, accepts_answer, workflow, warnings, routed }) {
+  #planned({ round, accepts_answer, workflow, warnings, routing }) {
     if (accepts_answer || workflow === null) {
       this.#plan.append(h('p', { class: 'quiet-text' }, 'The conductor accepted this answer.'));
       return;
     }
     const label = `Round ${round + 1}`;
-    this.#round(workflow, { label, heading: round > 0 ? label : null, warnings, routed });
+    this.#round(workflow, { label, heading: round > 0 ? label : null, warnings, routing });
     this.status('running');
   }
 
