@@ -20,7 +20,7 @@ TEXT_SEPARATOR: Final = "\n\n"
 
 
 class ResumableText:
-    """The text sent so far; `kept` is the part that earlier, failed calls or the reader sent."""
+    """The text sent so far; `prior_text` is the part that earlier, failed calls sent."""
 
     def __init__(self, prior_text: str = "") -> None:
         self._pieces: list[str] = []
@@ -38,7 +38,7 @@ class ResumableText:
         return bool(self._pieces)
 
     def receive(self, text: str) -> str:
-        """Take the next piece and return what to send of it, without repeating `kept`."""
+        """Take the next piece and return what to send of it, without repeating `prior_text`."""
         if self._may_repeat:
             if self.prior_text.startswith(text, self._repeated):
                 self._repeated += len(text)
