@@ -12,7 +12,7 @@ import typer
 from podium._util.lab import ETUDES, lab_extra
 from podium.cli import eval_session, options
 from podium.cli.app import NounGroup
-from podium.cli.eval_session import EvalSession
+from podium.cli.eval_session import EvalOptions, EvalSession
 from podium.cli.options import Omit, with_option_groups
 from podium.cli.output import echo
 from podium.cli.train import Base, RecipeFile, TrainingOptions
@@ -21,6 +21,30 @@ from podium.evals.log import write_json
 from podium.train import preflight
 from podium.workers.local.sources import ShippedAdapter, parse_source
 from podium.workers.local.weights import locate
+
+TableCache = Annotated[
+    Path | None, typer.Option("--cache", metavar="FILE", help="Cache replies in this file.")
+]
+TableSamples = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="DIR", help="Write every sample with its whole run there; a new DIR."
+    ),
+]
+TableFile = Annotated[
+    Path, typer.Option("--file", "-o", metavar="FILE", dir_okay=False, help="The file to write.")
+]
+TrainingMetrics = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        help="A training run of the conductor, or its metrics file, to report time and speed; "
+        "repeat it for runs that continued another.",
+    ),
+]
+
+
+TableOptions = Annotated[EvalOptions, Omit(("data", "repeats", "cache", "fresh"))]
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -41,12 +65,12 @@ def evolve(recipe: RecipeFile, training: Annotated[TrainingOptions, Omit(("resum
 @with_option_groups
 def etudes_table(
     pool: options.WithoutExclude,
-    given: eval_session.TableOptions,
-    file: eval_session.TableFile = Path("results/etudes.json"),
+    given: TableOptions,
+    file: TableFile = Path("results/etudes.json"),
     baseline_conductor: eval_session.BaselineConductor = None,
-    training: eval_session.TrainingMetrics = None,
-    cache: eval_session.TableCache = None,
-    output: eval_session.TableSamples = None,
+    training: TrainingMetrics = None,
+    cache: TableCache = None,
+    output: TableSamples = None,
 ) -> None:
     """Measure everything that a conductor of the études must show, and write it to a file.
 
@@ -100,7 +124,7 @@ def reality_table(
             "of another table.",
         ),
     ],
-    file: eval_session.TableFile = Path("results/real.json"),
+    file: TableFile = Path("results/real.json"),
 ) -> None:
     """Put evaluations of several suites into one table, beside its samples and a picture.
 

@@ -64,7 +64,7 @@ def test_the_papers_recipe_has_the_papers_values() -> None:
     assert values(grpo, "learning_rate", "schedule", "warmup_ratio") == (1e-6, "cosine", 0.03)
     assert values(grpo, "adam_beta1", "adam_beta2", "adam_epsilon") == (0.9, 0.999, 1e-8)
     assert values(grpo, "weight_decay", "max_grad_norm") == (0.0, 1.0)
-    assert values(grpo, "clip", "clip_high", "beta", "entropy") == (0.2, None, 0.0, 0.0)
+    assert values(grpo, "clip", "clip_high", "beta") == (0.2, None, 0.0)
     assert values(grpo, "temperature", "top_p", "top_k") == (1.0, 1.0, 0)
     assert values(grpo, "max_completion_tokens", "max_prompt_tokens") == (1024, 8192)
     assert values(grpo, "loss_type", "scale_rewards", "mask_truncated") == ("bnpo", "group", False)

@@ -24,7 +24,7 @@ import typer
 from podium._util.files import cache_dir, lock_file
 from podium._version import __version__
 from podium.cli.models import fetch_weights
-from podium.cli.options import Omit, PoolOptions, load_settings
+from podium.cli.options import PoolOptions, load_settings
 from podium.cli.output import ExitCode, echo_error, is_terminal, pluralize
 from podium.core.errors import ConfigError, UsageError
 
@@ -35,18 +35,6 @@ if TYPE_CHECKING:
     from podium.evals.setup import EvalSetup
     from podium.tasks.records import SkippedLine
 
-TableCache = Annotated[
-    Path | None, typer.Option("--cache", metavar="FILE", help="Cache replies in this file.")
-]
-TableSamples = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", metavar="DIR", help="Write every sample with its whole run there; a new DIR."
-    ),
-]
-TableFile = Annotated[
-    Path, typer.Option("--file", "-o", metavar="FILE", dir_okay=False, help="The file to write.")
-]
 BaselineConductor = Annotated[
     str | None,
     typer.Option(
@@ -57,14 +45,6 @@ BaselineConductor = Annotated[
 ]
 RetryErrors = Annotated[
     bool, typer.Option("--retry-errors", help="Repeat the samples of DIR that had an error.")
-]
-TrainingMetrics = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="DIR",
-        help="A training run of the conductor, or its metrics file, to report time and speed; "
-        "repeat it for runs that continued another.",
-    ),
 ]
 
 
@@ -111,9 +91,6 @@ class EvalOptions:
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Ignore cached replies, and do not keep new ones.")
     ] = False
-
-
-TableOptions = Annotated[EvalOptions, Omit(("data", "repeats", "cache", "fresh"))]
 
 
 CONCURRENCY: Final = {"transformers": 32, "llamacpp": 4}
