@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.evals.report import SuiteFile, override, suite_file_for
+from podium.evals.run import SuiteFile, override, suite_file_for
 
 
 def written(path: Path, text: str) -> Path:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
+from podium._util.tables import Table
 from podium.config import load
 from podium.config.schema import ConfigFile
 from podium.train.recipe import Recipe
 from podium.train.router import RouterRecipe
-from podium.workers.catalogue import Table
 from scripts.reference import DOCS, PAGES, reference, update_page
 
 PAGE = DOCS / "configuration.md"

@@ -11,9 +11,9 @@ import pytest
 
 import podium
 import podium_lab
+from podium._util.tables import Table
 from podium.train.recipe import Recipe
 from podium.train.schema import RewardTable
-from podium.workers.catalogue import Table
 
 SOURCES = Path(podium.__file__).parent
 LAB = Path(podium_lab.__file__).parent

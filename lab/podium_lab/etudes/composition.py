@@ -92,8 +92,8 @@ MAX_COMPOSE_TRIES: Final = 5_000
 """Far more than it takes to find operations that fit; running out is a defect."""
 
 MAX_LITERAL_DRAWS: Final = 200
-"""As many draws of literals; some results, such as 3 to subtract from, leave a split
-no literal at all."""
+"""Draws of literals for one operation. Sometimes no literal of the split fits, as when a number is
+to be subtracted from 3."""
 
 MAX_STEP_TRIES: Final = 6
 MAX_BRANCH_TRIES: Final = 50

@@ -175,10 +175,7 @@ class EvolvedConductor(Conductor):
     """
 
     is_trained = True
-    """It decides by itself how much planning a question needs."""
-
     takes_turns = True
-    """Its rounds are turns, not revisions."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from podium.cli.output import ExitCode, echo, echo_error, echo_json
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.evals.comparison import Comparison
-    from podium.evals.report import EvalReport, EvalSpec, SuiteFile
+    from podium.evals.run import EvalReport, EvalSpec, SuiteFile
 
 REPORT: Final = "report"
 DEFAULT_STRATEGIES: Final = ("conductor",)
@@ -93,7 +93,7 @@ def run(
     Repeating the command calls no worker for cached replies, and continues where it was cut off.
     Runs are not stored.
     """
-    from podium.evals.report import override, suite_file_for
+    from podium.evals.run import override, suite_file_for
 
     file = suite_file_for(suite)
     values = asdict(given)
@@ -121,7 +121,7 @@ def run(
 
 
 def _spec(file: SuiteFile, *, retry_errors: bool) -> EvalSpec:
-    from podium.evals.report import EvalSpec
+    from podium.evals.run import EvalSpec
 
     strategies = DEFAULT_STRATEGIES if file.strategies is None else file.strategies
     return EvalSpec(
@@ -140,7 +140,7 @@ def _spec(file: SuiteFile, *, retry_errors: bool) -> EvalSpec:
 
 
 def _measure(session: EvalSession, spec: EvalSpec) -> EvalReport:
-    from podium.evals.report import run_eval
+    from podium.evals.run import run_eval
 
     return session.run(
         lambda resources: run_eval(

@@ -342,16 +342,12 @@ class ModelConductor(Conductor):
         self.name = name or model_conductor_name(worker.profile.name)
         self._prompt = Prompt(prompt, form or form_for(worker.profile, prompt), few_shot)
         self.prompt_hash = self._prompt.hash
+        self.is_trained = prompt == "trained"
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._fallback = fallback
         self._overlap = overlap
         self._speculate = speculate
-
-    @property
-    def is_trained(self) -> bool:
-        """True if the worker was trained to plan, and to leave simple questions to one worker."""
-        return self._prompt.style == "trained"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Ask for a plan; of all errors only `BudgetExhausted` passes through.

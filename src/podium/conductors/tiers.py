@@ -219,7 +219,7 @@ class AdaptiveConductor(_WrappingConductor):
 
     def __init__(self, configured: Conductor, router: TierRouter | None = None) -> None:
         super().__init__(configured)
-        self.always_plans = bool(getattr(configured, "is_trained", False))
+        self.always_plans = configured.is_trained
         self._router = _mini_conductor(configured, router)
         self.name = tier_conductor_name("podium", configured.name)
 

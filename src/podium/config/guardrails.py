@@ -13,11 +13,11 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from podium._util.tables import Table
 from podium.config.workers import Name, Seconds
 from podium.core.run import GuardrailStage
 from podium.engine.guardrails.base import DEFAULT_TIMEOUT_SECONDS, STAGES, OnError
 from podium.engine.guardrails.redaction import DEFAULT_KINDS, Kind
-from podium.workers.catalogue import Table
 
 GuardrailKind = Literal["redact", "grounding", "python"]
 GuardrailAction = Literal["redact", "block", "replan", "note"]

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from podium._util.files import read_toml
+from podium._util.tables import Dollars, Table, Tokens
 from podium.conductors.prompt import PromptStyle
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import find_secret, secret_problem, validation_problem
@@ -39,7 +40,6 @@ from podium.config.workers import (
     absolute_weights,
 )
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.workers.catalogue import Dollars, Table, Tokens
 from podium.workers.mcp import DEFAULT_SECONDS
 
 ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
+from podium._util.tables import Table, Tokens
 from podium.config.problems import check_address, find_secret, secret_problem, suggest
 from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER
 from podium.core.retry import Hedge
 from podium.workers.balanced import Balance
-from podium.workers.catalogue import Capabilities, PriceTable, Table, Tokens
+from podium.workers.catalogue import Capabilities, PriceTable
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.sandbox import ProgramLimits
 

@@ -110,12 +110,16 @@ class Conductor(Protocol):
         worker: The model that plans, if one does; budgets and exclusions apply to it too.
         prompt_hash: A fingerprint of its prompts, part of every run.
         local_model: A model in this process that it uses, if any; the server loads it at startup.
+        is_trained: It was trained to plan, and leaves a simple question to one worker by itself.
+        takes_turns: Its rounds are turns, not revisions; it always needs all of them.
     """
 
     name: str
     worker: Worker | None = None
     prompt_hash: str = ""
     local_model: object | None = None
+    is_trained: bool = False
+    takes_turns: bool = False
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Plan the next round.

@@ -231,11 +231,12 @@ class Round:
     """One plan-and-execute pass.
 
     `index` counts from 0; `steps` of the `workflow` ended or wait; `warnings` are of its parser.
-    `accepts_answer` means that the conductor accepted the answer before; with neither that nor a
-    workflow, planning was cut off. `planning_attempts` are the conductor's calls, `plan_text` what
-    it wrote. Steps of a round with a `role` may read every earlier round. `routing` is a learned
-    router's decision. `cancelled_steps` are those that began while the plan was written and that it
-    does not contain: their calls count, their replies are dropped.
+    `accepts_answer` means that the conductor accepted the previous round's answer. A round that has
+    no workflow and does not accept is one whose planning was cut off. `planning_attempts` are the
+    conductor's calls, `plan_text` what it wrote. Steps of a round with a `role` may read every
+    earlier round. `routing` is a learned router's decision. `cancelled_steps` are those that began
+    while the plan was written and that it does not contain: their calls count, their replies are
+    dropped.
     """
 
     index: int

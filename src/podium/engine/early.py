@@ -4,8 +4,8 @@ What begins early counts only if the finished plan contains it, before its answe
 otherwise all of it is cancelled, and recorded in `Round.cancelled_steps` with its calls. Its events
 are held until the plan is known. A step waits for the whole plan if its worker, or one that may
 take over from it, leads a nested run, may call Podium's own tools (their effects cannot be
-cancelled) or shares this machine with a local planner; and so does all if the budget could not pay
-for a discarded plan.
+cancelled) or shares this machine with a local planner. No step begins early if the budget could not
+pay for a plan that is discarded.
 
 Speculation is a second execution beside it: one worker answers the question itself. A plan of one
 step for that worker takes it over; a plan of more steps cancels it.

@@ -153,8 +153,8 @@ class RunStore:
         """Write ended runs in one transaction, replacing all that was written of them."""
 
     async def save_until(self, run: Run, until: str) -> None:
-        """Write a run, as `finish` does, that may be deleted after `until` unless it is written
-        otherwise before."""
+        """Write an ended run, as `finish` does, to be deleted after `until`. A later write of the
+        run by another method cancels the deletion."""
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Claim a run for a process and return it as it was; its status becomes running.

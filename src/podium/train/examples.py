@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from podium._util.lab import lab_extra
+from podium._util.tables import Table
 from podium.conductors import plan
 from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError
@@ -29,7 +30,6 @@ from podium.core.workflow import Condition, Step, Workflow
 from podium.train.exercises import draw_exercises, load_task_split, recipe_prompt
 from podium.train.recipe import Recipe, read_tables
 from podium.train.worker_set import recipe_pool
-from podium.workers.catalogue import Table
 
 if TYPE_CHECKING:
     from podium.workers.local.pretrained import Pretrained

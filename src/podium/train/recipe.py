@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from podium._util.files import read_toml
 from podium._util.lab import lab_extra
+from podium._util.tables import Table
 from podium.config.problems import suggest, validation_problem
 from podium.core.errors import ConfigError
 from podium.train.data_schema import DataTable
@@ -40,7 +41,6 @@ from podium.train.schema import (
     WorkersTable,
 )
 from podium.train.score import PAPER
-from podium.workers.catalogue import Table
 
 Kind = Literal["sft", "grpo", "evolve"]
 AnyTable = TypeVar("AnyTable", bound=Table)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from podium._util.tables import Table
 from podium.config.workers import Name
 from podium.train.data_schema import Weight
 from podium.train.recipe import read_tables
-from podium.workers.catalogue import Table
 
 if TYPE_CHECKING:  # the extra `router`: other trainings do without
     from podium.conductors.routing.encoders import Encoder

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from podium._util.lab import lab_extra
+from podium._util.tables import Table
 from podium.conductors.evolved_turns import TURNS, Token
 from podium.conductors.plan import read_workflow
 from podium.conductors.prompt import PromptStyle
@@ -21,7 +22,6 @@ from podium.core.errors import ConfigError, PodiumError
 from podium.core.workflow import Step
 from podium.train.data_schema import Names, Share, Weight
 from podium.train.score import PAPER, RELEASED, Reward
-from podium.workers.catalogue import Table
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]

@@ -11,20 +11,13 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from podium._util.tables import Dollars, Table, Tokens
 from podium.core.pool import Capability
 from podium.core.request import Price
 
-Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Tokens = Annotated[int, Field(gt=0)]
 Capabilities = Annotated[frozenset[Capability], Field(strict=False)]
-
-
-class Table(BaseModel):
-    """A frozen TOML table that rejects unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class TokenRates(Table):

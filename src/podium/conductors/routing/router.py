@@ -44,10 +44,10 @@ HALVINGS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class QualityBias:
-    """The price of a dollar in rewards at each of `BIAS_GRID`, falling from first to last.
+    """How much reward a dollar must bring, at each bias of `BIAS_GRID`; it falls with the bias.
 
-    The last price earned most on left-out questions; equal steps of the bias towards it are equal
-    steps of money.
+    The last of these prices earned the most reward in cross-validation. Between the grid's biases
+    the mean cost of a question rises in equal steps.
     """
 
     prices: tuple[float, ...]

@@ -196,10 +196,8 @@ def make_strategy(name: str, setup: EvalSetup) -> Strategy:
         return mixture_of_agents(aggregator, placement, layers=1 if family == "moa" else MOA_LAYERS)
     match family:
         case "conductor":
-            takes_turns = getattr(setup.conductor, "takes_turns", False)
-            return conductor_strategy(
-                setup.conductor, rounds=setup.options.rounds if takes_turns else 1
-            )
+            rounds = setup.options.rounds if setup.conductor.takes_turns else 1
+            return conductor_strategy(setup.conductor, rounds=rounds)
         case "evolved":
             # its model is unloaded with the process
             conductor, _ = load_evolved_conductor(Path(which))

@@ -135,7 +135,7 @@ def keeps_thinking(request: ApiRequest) -> bool:
 def usage(total: Usage, orchestration: Usage) -> dict[str, Any]:
     """Return the tokens of all calls; `input_tokens` excludes what the cache read and wrote.
 
-    The conductor's share has Fugu's names, and is left out if there was none.
+    The conductor's share has the fields of Sakana's Fugu API, and is left out if there was none.
     """
     cached, cache_writes = total.cached_input_tokens, total.cache_write_tokens
     counts: dict[str, Any] = {

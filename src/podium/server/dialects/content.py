@@ -488,7 +488,8 @@ class UsageDetails(NamedTuple):
 
 
 def usage_details(total: Usage, orchestration: Usage) -> UsageDetails:
-    """Return details of usage; the conductor's share has Fugu's names and is left out if zero."""
+    """Return details of usage. The conductor's share has the fields of Sakana's Fugu API, the
+    paper's product, and is left out if zero."""
     input_details = _known_counts(
         cached_tokens=total.cached_input_tokens, cache_write_tokens=total.cache_write_tokens
     )

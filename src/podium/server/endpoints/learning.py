@@ -1,4 +1,4 @@
-"""Training runs, evaluations and reports below the directories of `[server] learning`.
+"""Training runs, evaluations and reports below the directories of `training_dirs` in `[server]`.
 
 They require the scope `admin` where keys are required.
 """

@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError
 
 from podium._util.files import read_toml, sha256_file
 from podium._util.lab import ETUDES, lab_extra
+from podium._util.tables import Dollars, Table
 from podium.config.problems import suggest, validation_problem
 from podium.config.workers import Count, Name
 from podium.core.budget import Budget
@@ -44,7 +45,6 @@ from podium.evals.setup import EvalSetup
 from podium.evals.strategies.registry import EVOLVED, ROUTER, strategy_checksums
 from podium.tasks.records import ENDINGS, SkippedLine
 from podium.tasks.suites import DEFAULT_ETUDES, read_suite
-from podium.workers.catalogue import Dollars, Table
 
 
 class LoadedCases(NamedTuple):

@@ -12,8 +12,8 @@ from podium.conductors import ModelConductor
 from podium.core.errors import ConfigError, UsageError
 from podium.core.request import Price
 from podium.evals.log import EvalLogWriter, write_json
-from podium.evals.report import EvalReport, EvalSpec, run_eval
 from podium.evals.results import notes, rows_table
+from podium.evals.run import EvalReport, EvalSpec, run_eval
 from podium.evals.sample import CountedWorker
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
