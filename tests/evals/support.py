@@ -40,7 +40,7 @@ def setup_of(workers: Sequence[Worker], conductor: Conductor | None = None) -> E
     )
 
 
-def stage_of(workers: Sequence[Worker], seed: int = 0) -> EvalContext:
+def context_of(workers: Sequence[Worker], seed: int = 0) -> EvalContext:
     return EvalContext(
         workers={worker.profile.name: worker for worker in workers},
         call_policy=CallPolicy(RetryPolicy(attempts=1)),
@@ -58,7 +58,7 @@ def case_of(question: str, right: str, workers: Sequence[Worker]) -> Case:
     return Case(Task(id=question, question=question, grader=grader), pool_of(workers))
 
 
-class Knowing(Conductor):
+class IdealConductor(Conductor):
     """Plans as one should, after one planning call. An answer that was declined is asked for
     again, by the same worker with the whole round before its eyes; any other is accepted."""
 

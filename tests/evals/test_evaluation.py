@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from evals.support import Knowing, case_of, oracle_cases, setup_of
+from evals.support import IdealConductor, case_of, oracle_cases, setup_of
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.request import Price, Reply, Request
 from podium.core.run import Run
@@ -95,7 +95,7 @@ async def test_a_mixture_is_shown_in_the_form_and_with_the_aggregator_that_suit_
 async def test_every_strategy_can_be_measured_over_perfect_workers() -> None:
     cases = oracle_cases(10)
     evaluation = Evaluation(
-        setup_of(oracle_workers(), Knowing(cases)), cases, seed=7, concurrency=4
+        setup_of(oracle_workers(), IdealConductor(cases)), cases, seed=7, concurrency=4
     )
     accuracy = {
         name: (await evaluation.row(name)).accuracy.value

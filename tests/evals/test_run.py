@@ -125,8 +125,8 @@ DOLLAR = Price(input=0, output=1_000_000)
 """For each word."""
 
 
-class Sittings:
-    """Sittings in one directory, on four tasks, of two workers whose answers are a dollar each."""
+class Sessions:
+    """Sessions in one directory, on four tasks, of two workers whose answers are a dollar each."""
 
     def __init__(self, directory: Path) -> None:
         self.output = directory / "out"
@@ -134,7 +134,7 @@ class Sittings:
         tasks = [{"question": f"{n}?", "answer": "a", "grader": "exact"} for n in range(4)]
         self._file.write_text("".join(f"{json.dumps(task)}\n" for task in tasks), "utf-8")
 
-    async def sit(
+    async def run(
         self, strategies: str, cap_usd: float | None, *, retry_errors: bool = False
     ) -> EvalReport:
         workers = [ScriptedWorker(name, "a", price=DOLLAR) for name in ("ann", "ben")]
@@ -165,36 +165,36 @@ class Sittings:
 async def test_a_cap_covers_strategies_of_earlier_sittings_that_come_later_or_not_at_all(
     tmp_path: Path, strategies: str
 ) -> None:
-    sittings = Sittings(tmp_path)
-    assert (await sittings.sit("single:ben", 5.0)).stop is None
-    stop = (await sittings.sit(strategies, 5.0)).stop
+    sessions = Sessions(tmp_path)
+    assert (await sessions.run("single:ben", 5.0)).stop is None
+    stop = (await sessions.run(strategies, 5.0)).stop
     assert stop is not None
     assert (stop.spent_usd, stop.unfinished) == (5.0, {"single:ann": 1})
 
 
 async def test_a_cap_counts_what_is_known_once(tmp_path: Path) -> None:
-    sittings = Sittings(tmp_path)
-    await sittings.sit("single:ben", None)
-    assert (await sittings.sit("single:ben single:ann", 8.0)).stop is None
+    sessions = Sessions(tmp_path)
+    await sessions.run("single:ben", None)
+    assert (await sessions.run("single:ben single:ann", 8.0)).stop is None
 
 
 async def test_a_cap_covers_samples_that_are_measured_again(tmp_path: Path) -> None:
-    sittings = Sittings(tmp_path)
-    await sittings.sit("single:ben", 5.0)
-    sittings.spoil("single:ben")
-    stops = [(await sittings.sit("single:ben", 5.0, retry_errors=True)).stop for _ in range(2)]
+    sessions = Sessions(tmp_path)
+    await sessions.run("single:ben", 5.0)
+    sessions.spoil("single:ben")
+    stops = [(await sessions.run("single:ben", 5.0, retry_errors=True)).stop for _ in range(2)]
     assert [stop and stop.spent_usd for stop in stops] == [5.0, 5.0]
-    begun = json.loads((sittings.output / "evaluation.json").read_text("utf-8"))
+    begun = json.loads((sessions.output / "evaluation.json").read_text("utf-8"))
     assert begun["dropped_usd"] == 4.0
-    assert (await sittings.sit("single:ben", 8.0)).stop is None
-    assert (await sittings.sit("single:ben", 8.0, retry_errors=True)).stop is None
+    assert (await sessions.run("single:ben", 8.0)).stop is None
+    assert (await sessions.run("single:ben", 8.0, retry_errors=True)).stop is None
 
 
 async def test_dropped_cost_must_be_a_number(tmp_path: Path) -> None:
-    sittings = Sittings(tmp_path)
-    await sittings.sit("single:ben", None)
-    begun = json.loads((sittings.output / "evaluation.json").read_text("utf-8"))
+    sessions = Sessions(tmp_path)
+    await sessions.run("single:ben", None)
+    begun = json.loads((sessions.output / "evaluation.json").read_text("utf-8"))
     assert "dropped_usd" not in begun  # as an older Podium wrote it
-    write_json(sittings.output / "evaluation.json", {**begun, "dropped_usd": "much"})
+    write_json(sessions.output / "evaluation.json", {**begun, "dropped_usd": "much"})
     with pytest.raises(UsageError, match="expected a number of USD as dropped_usd, not 'much'"):
-        await sittings.sit("single:ben", 8.0)
+        await sessions.run("single:ben", 8.0)

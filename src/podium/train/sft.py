@@ -49,8 +49,8 @@ class Mistake:
     """A prompt, the expected reply, and the reply."""
 
     prompt: str
-    wanted: str
-    said: str
+    expected: str
+    reply: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ def evaluate_examples(
         )
         for (name, example), completion in zip(part, completions, strict=True):
             compared = None if example.is_whole else len(example.reply)
-            wanted = pretrained.decode(example.reply).strip()
-            said = pretrained.decode(completion.tokens[:compared]).strip()
-            if said != wanted:
+            expected = pretrained.decode(example.reply).strip()
+            reply = pretrained.decode(completion.tokens[:compared]).strip()
+            if reply != expected:
                 prompt = pretrained.tokenizer.decode(example.prompt)
-                mistakes[name].append(Mistake(prompt, wanted, said))
+                mistakes[name].append(Mistake(prompt, expected, reply))
     pretrained.model.train(was_training)
     return [
         SftEval(name, 1 - len(mistakes[name]) / len(group), tuple(mistakes[name]))

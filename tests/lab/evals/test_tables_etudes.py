@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evals.support import Knowing, oracle_cases, setup_of
+from evals.support import IdealConductor, oracle_cases, setup_of
 from podium.conductors import ModelConductor
 from podium.evals.results import StrategyRow, rows_table
 from podium.evals.sample import Case
@@ -61,7 +61,7 @@ def led_by_one_who_knows() -> EvalSetup:
         *oracle_cases(N // 5, SEED, shapes=LONGER_SHAPES),
     ]
     baseline = ModelConductor(ScriptedWorker("small", "no plan"), name="baseline-conductor:full")
-    setup = setup_of(oracle_workers(), Knowing(cases))
+    setup = setup_of(oracle_workers(), IdealConductor(cases))
     return replace(setup, baseline_conductors={"full": baseline})
 
 

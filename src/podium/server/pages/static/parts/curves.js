@@ -93,7 +93,7 @@ const FAMILIES = /** @type {[string, string, string][]} */ ([
   ['worker/', 'Share of steps by worker', 'Which workers plans use.'],
   ['steps/', 'Share of plans by number of steps', 'How long plans are.'],
   ['shape/', 'Share of plans by shape', 'How the steps of plans read each other.'],
-  ['eval/', 'Accuracy on held-out examples', 'Share of held-out examples written as taught.'],
+  ['eval/', 'Accuracy on held-out examples', 'Share of held-out examples with the expected reply.'],
 ]);
 
 /** 2 stands before 10. */

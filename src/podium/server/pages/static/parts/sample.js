@@ -8,7 +8,7 @@ import { shorten } from '../lib/format.js';
  * @returns {HTMLElement}
  */
 export function sampleCard(sample) {
-  return h('li', { class: 'card sample' }, 'said' in sample ? recital(sample) : rollout(sample));
+  return h('li', { class: 'card sample' }, 'expected' in sample ? mistake(sample) : rollout(sample));
 }
 
 /** @param {Record<string, any>} sample */
@@ -33,8 +33,8 @@ function rollout(sample) {
 }
 
 /** @param {Record<string, any>} sample */
-function recital(sample) {
-  const right = sample.said === sample.wanted;
+function mistake(sample) {
+  const right = sample.reply === sample.expected;
   return [
     h(
       'p',
@@ -42,16 +42,16 @@ function recital(sample) {
       h(
         'span',
         { class: `badge ${right ? 'good' : 'bad'}` },
-        right ? 'as taught' : 'not as taught',
+        right ? 'right' : 'wrong',
       ),
       sample.adapter && h('span', { class: 'quiet-text' }, sample.adapter),
     ),
     sample.prompt &&
       h('details', {}, h('summary', {}, shorten(sample.prompt, 80)), plan(sample.prompt)),
-    h('h3', {}, 'Taught'),
-    plan(sample.wanted),
-    h('h3', {}, 'Said'),
-    plan(sample.said),
+    h('h3', {}, 'Expected'),
+    plan(sample.expected),
+    h('h3', {}, 'Reply'),
+    plan(sample.reply),
   ];
 }
 
