@@ -285,7 +285,6 @@ class _Attempt:
         return False
 
     def _join(self, skill: Skill, branches: tuple[int, ...]) -> bool:
-        """Make independent branches, and one operation on all their results."""
         positions = list(range(len(branches)))
         if skill.slots != (ITEMS,):
             self._rng.shuffle(positions)

@@ -66,7 +66,6 @@ def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
 
 @cache
 def references(split: Split, size: int) -> References:
-    """Return the words for one, two or three earlier results."""
     table = wording()["reference" if size == 1 else "references"][split]
     two, both = NUMBER_WORDS.get(size, ("", ""))
     return References(
@@ -303,7 +302,6 @@ def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[
 
 
 def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
-    """Fill the slots with literals and whole phrases."""
     texts = [
         value.text if source is None else around[source]
         for value, source in zip(operation.arguments, operation.sources, strict=True)
@@ -362,7 +360,6 @@ class Etude:
 
     @property
     def own_plan(self) -> Workflow:
-        """Return the ideal plan with families as the names of workers."""
         return self.ideal({family: family for family in self.families})
 
     def ideal(self, family_to_worker: Mapping[str, str]) -> Workflow:

@@ -79,7 +79,6 @@ class Reading(NamedTuple):
 
 
 def oracle_reply(family: str, message: str) -> str:
-    """Return the reply of a perfect specialist of that family."""
     subtask, shown = read_message(message)
     visible = _relevant_steps(subtask, shown)
     marked = _with_inner_marked(subtask, visible)
@@ -297,7 +296,6 @@ def _topmost(
 
 
 def _could_fit(skill: Skill, position: int, kind: Kind | None, subtask: str) -> bool:
-    """True if the answer of a subtask could be meant, if it were known."""
     wanted = skill.kinds(position) if kind is None else {kind}
     understood = readings(subtask)
     return not understood or any(reading.skill.results & wanted for reading in understood)

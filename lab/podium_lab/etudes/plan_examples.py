@@ -156,7 +156,6 @@ def assign_workers(
 
 
 def _assign_in_words(rng: Random, pool: Pool, workflow: Workflow) -> str:
-    """Return a question that names the worker of every subtask in words."""
     table = wording()["assigned"]
     template: str = rng.choice(table["one" if len(workflow) == 1 else "per_step"])
     return "".join(
@@ -209,7 +208,6 @@ def _subtasks(
 
 
 def random_access(rng: Random, length: int) -> list[Access]:
-    """Return the access of each step, in a random topology."""
     steps = range(length)
     match rng.choice(("chain", "join", "tree", "tree", "all", "nothing", "anything")):
         case "chain":
@@ -354,7 +352,6 @@ def _guess(worker: str, message: str) -> str:
 
 
 def _with_a_wrong_worker(rng: Random, workflow: Workflow, pool: Pool) -> Workflow:
-    """Give one of the steps to another worker, if there is one."""
     steps = list(workflow.steps)
     position = rng.randrange(len(steps))
     others = [name for name in pool.names if name != steps[position].worker]

@@ -113,7 +113,6 @@ def _is_candidate(token: str, kind: Kind) -> bool:
 
 @cache
 def _names() -> frozenset[str]:
-    """Return all words that may be answers, without letters and numerals."""
     values = (*WORDS, *WEEKDAYS, *MONTHS, *esperanto_words().values())
     texts = {value.text for value in values} | {town.name.text for town in towns()}
     return frozenset(text.casefold() for text in texts)

@@ -143,7 +143,6 @@ def _skill_example(rng: Random, family: str, split: Split) -> SpecialistExample:
 
 
 def _declined_example(rng: Random, family: str, split: Split) -> str:
-    """Return a message that this family's specialist cannot answer."""
     point = rng.random()
     if point < 0.5:
         other = rng.choice([other for other in FAMILIES if other != family])
@@ -172,7 +171,6 @@ def _skills(family: str) -> tuple[Skill, ...]:
 
 @cache
 def _roles(skill: Skill) -> tuple[Role, ...]:
-    """Return the skill's possible positions in a question, the beginning first."""
     can_play: dict[Role, bool] = {
         "leaf": skill.leaf,
         "step": bool(skill.refers),
@@ -189,7 +187,6 @@ def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Op
 
 
 def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[PriorResult]:
-    """Return the earlier operations as the last one may see them."""
     return [
         PriorResult(str(index), subtask, operation.answer.text)
         for index, (operation, subtask) in enumerate(zip(operations, subtasks, strict=False))
@@ -325,7 +322,6 @@ Maker = Callable[[int, int], list[TextExample]]
 def etude_examples(
     recipe: Recipe, dataset: str, split: Split, count: int
 ) -> dict[str, list[TextExample]]:
-    """Make `count` examples for every adapter of the recipe, by its name."""
     assert recipe.sft is not None
     makers: dict[str, Maker]
     if dataset == "specialists":

@@ -108,7 +108,6 @@ def plurals() -> dict[Value, Value]:
 
 
 def opposites() -> dict[Value, Value]:
-    """Return adjectives, each with its opposite, in both directions."""
     pairs = [
         (Value(Kind.WORD, one), Value(Kind.WORD, other))
         for one, other in _LEXICON["opposites"].items()

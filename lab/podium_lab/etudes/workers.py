@@ -87,7 +87,6 @@ def descriptions(role: str, split: Split, *, composed: bool = True) -> tuple[str
 
 
 def _compose_lines(role: str, trades: Mapping[str, Any]) -> Iterator[str]:
-    """Yield descriptions that name most of the worker's skills."""
     trade, rng = trades[role], Random(role)  # noqa: S311 - the same lines every time
     for _ in range(COMPOSED_DESCRIPTIONS):
         parts = trade["parts"]

@@ -73,7 +73,6 @@ def make_etude_cases(
 
 
 def with_flaky_specialists(setup: EvalSetup, share: float, seed: int) -> EvalSetup:
-    """Return a setup whose specialists decline that share of requests."""
     families = {family.value for family in FAMILIES}
     workers = {
         name: FlakyWorker(worker, share, seed) if name in families else worker

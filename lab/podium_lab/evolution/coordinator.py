@@ -288,7 +288,6 @@ def subtask(role: TurnRole, context: PlanningContext, *, is_first: bool) -> str:
 
 @cache
 def prompt_hash() -> str:
-    """Return the fingerprint of the roles' prompts."""
     texts = "\0".join(f"{name}\0{_text(name)}" for name in PROMPT_FILES)
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 

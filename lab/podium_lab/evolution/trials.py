@@ -69,7 +69,6 @@ class TurnDiagnostics:
     samples: tuple[RolloutSample, ...] = ()
 
     def as_metrics(self) -> dict[str, float]:
-        """Return every known number under a flat name."""
         known = {
             "rollouts": self.rollouts,
             "reward": self.accuracy,
