@@ -132,8 +132,9 @@ class Price:
         cached: That of input read from a cache; by default `input`.
         cache_write: That of input written to a cache; by default `input`.
         cache_write_1h: That of input cached for an hour; by default `cache_write`.
-        above_tokens: Tokens of input beyond which a price that is another's `long_input` applies.
-        long_input: The price of the whole call when its input is longer than its `above_tokens`.
+        above_tokens: For a price that is the `long_input` of another: it applies to calls with
+            more input tokens than that.
+        long_input: Replaces this price for the whole call where its input is that long.
 
     """
 
