@@ -107,7 +107,7 @@ async def test_a_connection_that_is_in_use_is_not_tried_before_every_write(
 async def test_a_hanging_database_blocks_no_lease(
     postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MIN_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(database, "MIN_TIMEOUT_SECONDS", 0.2)
     store = await SqlRunStore.open(await postgres.empty("connections"), lease_seconds=1.0)
     run = make_run(status="running", answer=None)
     await store.begin(run)

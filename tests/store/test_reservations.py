@@ -64,8 +64,8 @@ def needing(tab_id: str, usd: float) -> ReservationRow:
         id=tab_id,
         key_id=KEY.id,
         model="m",
-        held_from_requests=amount,
-        held_from_calls=amount,
+        withheld_from_requests=amount,
+        withheld_from_calls=amount,
         needed=amount,
         calls=1,
     )
@@ -84,7 +84,7 @@ async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_no
         first = await result(two.one, needing("a", 0.9))
         second = await result(two.other, needing("b", 0.9))
     assert (set(first.granted), set(second.granted)) == ({"a"}, set())
-    assert second.others.held_from_calls == Amount(0.9, 1)
+    assert second.others.withheld_from_calls == Amount(0.9, 1)
 
 
 async def test_reservations_are_not_written_under_a_lease_that_is_about_to_run_out(
@@ -124,7 +124,7 @@ async def test_a_process_that_renews_while_its_lease_is_swept_keeps_it(where: st
                     two.other.settle_expired(),
                 )
             seen = await result(two.other)
-            assert seen.others.held_from_calls == Amount(0.2, 1)
+            assert seen.others.withheld_from_calls == Amount(0.2, 1)
 
 
 async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgres) -> None:
@@ -149,7 +149,7 @@ async def test_overuse_of_a_refused_reservation_is_seen_by_all(
         wide = replace(
             needing("a", 1.4),
             used=Amount(0.8, 7),
-            held_from_requests=Amount(0.8, 7),
+            withheld_from_requests=Amount(0.8, 7),
             granted=Amount(0.5, 1),
         )
         small = needing("small", 0.3)
@@ -157,7 +157,7 @@ async def test_overuse_of_a_refused_reservation_is_seen_by_all(
         seen = await result(two.other, needing("b", 0.3))
         row = await two.reservation("a")
     assert (refused.granted, seen.granted) == ({}, {})
-    assert (row["used_usd"], row["used_tokens"], row["held_from_calls_usd"]) == (0.8, 7, 0.8)
+    assert (row["used_usd"], row["used_tokens"], row["withheld_from_calls_usd"]) == (0.8, 7, 0.8)
     assert row["calls"] == 0, "the call was not let through"
 
 

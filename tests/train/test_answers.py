@@ -38,8 +38,8 @@ BEFORE = GRPO.replace(
 
 PROGRAMS = GRPO.replace(
     "[grpo]",
-    '[answers]\nsubtasks = ["Answer."]\nprograms = ["Write a program."]\n'
-    'tested_programs = ["Write it with its tests."]\n[grpo]',
+    '[answers]\nsubtasks = ["Answer."]\nprogram_subtasks = ["Write a program."]\n'
+    'tested_program_subtasks = ["Write it with its tests."]\n[grpo]',
 )
 
 
@@ -206,6 +206,6 @@ def test_programs_need_a_worker_that_runs_them(tmp_path: Path) -> None:
 
 
 def test_programs_after_earlier_steps_are_refused(tmp_path: Path) -> None:
-    text = BEFORE.replace("[answers]", '[answers]\nprograms = ["Write a program."]')
+    text = BEFORE.replace("[answers]", '[answers]\nprogram_subtasks = ["Write a program."]')
     with pytest.raises(ConfigError, match="programs are run alone; leave earlier_steps out"):
         make_recipe(tmp_path, text)

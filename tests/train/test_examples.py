@@ -48,7 +48,7 @@ output = "out"
 """
 
 DECISIONS = OPENINGS.replace('"plans"', '"decisions"').replace(
-    "assigned_share = 0.5\nlater_round_share = 0.25", "nested_share = 0.4"
+    "assigned_share = 0.5\nlater_round_share = 0.25", "nested_phrase_share = 0.4"
 )
 
 OWN = """
@@ -115,15 +115,15 @@ def test_openings_are_asked_for_with_the_recipes_prompt(tmp_path: Path) -> None:
     assert all(one.reply.startswith('{"steps": [') for one in written)
 
 
-@pytest.mark.parametrize("later_share", [0.0, 1.0])
+@pytest.mark.parametrize("later_round_share", [0.0, 1.0])
 def test_of_openings_too_as_many_are_nested_as_the_recipe_says(
-    tmp_path: Path, later_share: float
+    tmp_path: Path, later_round_share: float
 ) -> None:
-    def lined_up(nested_share: float) -> int:
+    def lined_up(nested_phrase_share: float) -> int:
         """In how many plans every subtask is a piece of the question."""
         settings = {
-            "nested_share": nested_share,
-            "later_round_share": later_share,
+            "nested_phrase_share": nested_phrase_share,
+            "later_round_share": later_round_share,
             "assigned_share": 0.0,
             "everyday_share": 0.0,
             "stage": '[{shapes = {"chain-3" = 1.0}}]',

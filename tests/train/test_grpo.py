@@ -99,7 +99,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- learning
 
 
-@pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
+@pytest.mark.parametrize("settings", [(), ("grpo.max_pass_tokens=128",)], ids=["alone", "shared"])
 def test_rewarded_plans_become_more_frequent(
     settings: tuple[str, ...], base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
 ) -> None:
@@ -145,7 +145,7 @@ def test_plans_that_move_nothing_need_not_be_read(
         (tmp_path / name).mkdir()
         (tmp_path / name / "pool.toml").write_text(POOL, "utf-8")
         (tmp_path / name / "tasks.jsonl").write_text(TASK, "utf-8")
-        settings = ("grpo.max_tokens=128", "grpo.steps=2", "grpo.questions=8")
+        settings = ("grpo.max_pass_tokens=128", "grpo.steps=2", "grpo.questions=8")
         recipe = tiny_recipe(BANDIT, base, tmp_path / name, *settings)
         grpo.train(recipe)
         weights.append(trained_weights(recipe))
@@ -182,10 +182,10 @@ def test_passes_with_a_backward_pass_each_train_as_one_pass_does(
 
     monkeypatch.setattr(shared_prompts, "pack_rows", count)
     monkeypatch.setattr(shared_prompts, "MAX_ROW_TOKENS", 70)
-    many = trained_weights(train_numbers(tmp_path / "many", base, "grpo.max_tokens=80"))
+    many = trained_weights(train_numbers(tmp_path / "many", base, "grpo.max_pass_tokens=80"))
     assert max(passes) > 4
     passes.clear()
-    one = trained_weights(train_numbers(tmp_path / "one", base, "grpo.max_tokens=100000"))
+    one = trained_weights(train_numbers(tmp_path / "one", base, "grpo.max_pass_tokens=100000"))
     assert max(passes) == 1
     for name, weights in one.items():
         assert torch.allclose(weights, many[name], atol=1e-4), name
@@ -207,7 +207,7 @@ def test_a_pass_without_a_finite_gradient_is_left_out_and_the_others_train(
         lambda trainer, model, inputs: compute_loss(trainer, model, inputs) * next(factors, 1.0),
     )
     torch.manual_seed(0)
-    begun = train_numbers(tmp_path / "begun", base, "grpo.max_tokens=80", "grpo.steps=1")
+    begun = train_numbers(tmp_path / "begun", base, "grpo.max_pass_tokens=80", "grpo.steps=1")
     errors = capsys.readouterr().err
     assert errors.count("1 passes had a gradient that is not finite") == 1
     assert "the step was left out" not in errors
@@ -216,7 +216,7 @@ def test_a_pass_without_a_finite_gradient_is_left_out_and_the_others_train(
     assert any(one.any() for name, one in weights.items() if "lora_B" in name)
 
 
-@pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
+@pytest.mark.parametrize("settings", [(), ("grpo.max_pass_tokens=128",)], ids=["alone", "shared"])
 def test_batches_of_truncated_plans_change_nothing(
     settings: tuple[str, ...], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +250,7 @@ def test_the_entropy_of_plans_that_are_read_stands_for_all(
         return loss
 
     monkeypatch.setattr(GRPOTrainer, "_compute_loss", spy)
-    for name, settings in (("alone", ()), ("shared", ("grpo.max_tokens=128",))):
+    for name, settings in (("alone", ()), ("shared", ("grpo.max_pass_tokens=128",))):
         taken = ("grpo.steps=1", "run.baselines=false", *settings)
         grpo.train(tiny_recipe(REWARD, base, tmp_path / name, *taken))
     alone, shared = entropies

@@ -118,9 +118,9 @@ def as_before(recipe: Recipe, *newer: str) -> None:
 ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=true"]
 LATER = [*ETUDES, "data.etudes.later_round_share=0.5"]
 BEFORE = [
-    (GRPO, LATER, ("evolve", "data.etudes.nested_share", "reward.replan_penalty")),
-    (EVOLVE, [], ("evolve.directions",)),
-    (LESSONS, [], ("evolve", "sft.max_tokens")),
+    (GRPO, LATER, ("evolve", "data.etudes.nested_phrase_share", "reward.replan_penalty")),
+    (EVOLVE, [], ("evolve.principal_directions",)),
+    (LESSONS, [], ("evolve", "sft.max_pass_tokens")),
 ]
 
 

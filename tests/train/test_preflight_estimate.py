@@ -35,9 +35,9 @@ def test_exploration_is_reported_and_bounds_the_cost(tmp_path: Path) -> None:
     for tries, tried in ((["grpo.explore=3"], 3), (["grpo.explore=3", "grpo.explore_tries=9"], 9)):
         recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *tries])
         taken = estimate(recipe, recipe_pool(recipe))
-        assert taken.tried == 10 * 4 * tried
+        assert taken.exploration_plans == 10 * 4 * tried
         assert taken.worker_calls == 640  # how often no plan is right is unknown
-        assert taken.usd_max == pytest.approx((640 + 2 * taken.tried) * 0.004)
+        assert taken.usd_max == pytest.approx((640 + 2 * taken.exploration_plans) * 0.004)
 
 
 def test_steps_that_go_over_the_same_questions_cost_nothing_more(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_measurements_on_the_way_are_counted(tmp_path: Path) -> None:
     measured = ["run.eval_every=4", "run.eval_tasks=100"]
     recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *mix, *measured])
     taken = estimate(recipe, recipe_pool(recipe))
-    assert taken.measured == 2 * 100
+    assert taken.evaluation_plans == 2 * 100
     assert taken.worker_calls == (320 + 200) * 2
 
 
@@ -117,7 +117,7 @@ def test_sft_calls_no_worker(tmp_path: Path) -> None:
 def test_memory_and_hours_of_the_measured_model() -> None:
     """An update of 32 x 512 tokens took 61 GB and ran at 20,200 tokens/s on an H200, and 256 rows
     were sampled at 29,300 tokens/s: Qwen2.5-Coder 1.5B, which has 1.78 billion parameters."""
-    sizes = ("model.base=x-1.777B", "grpo.max_tokens=16384", "grpo.max_completion_tokens=512")
+    sizes = ("model.base=x-1.777B", "grpo.max_pass_tokens=16384", "grpo.max_completion_tokens=512")
     assumed = ("estimate.prompt_tokens=1", "estimate.plan_tokens=512", "model.lora.rank=16")
     rollouts = ("grpo.questions=1", "grpo.rollouts=32", "grpo.explore=0", "grpo.explore_tries=")
     first_time = ("grpo.steps=1", "run.eval_every=0")

@@ -322,8 +322,8 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         ),
         (
             LESSONS,
-            ["data.etudes.nested_share=0.1"],
-            'data.etudes.nested_share has no effect with sft.dataset = "specialists"',
+            ["data.etudes.nested_phrase_share=0.1"],
+            'data.etudes.nested_phrase_share has no effect with sft.dataset = "specialists"',
         ),
         (
             LESSONS,

@@ -169,6 +169,6 @@ def test_plans_see_the_prompt_and_themselves_alone() -> None:
 
 
 def test_batch_rows_and_batch_tokens_exclude_each_other(tmp_path: Path) -> None:
-    settings = ["grpo.max_tokens=1000", "grpo.micro_batch=1"]
-    with pytest.raises(ConfigError, match="micro_batch has no effect with grpo.max_tokens"):
+    settings = ["grpo.max_pass_tokens=1000", "grpo.micro_batch=1"]
+    with pytest.raises(ConfigError, match="micro_batch has no effect with grpo.max_pass_tokens"):
         make_recipe(tmp_path, GRPO, overrides=settings)

@@ -61,6 +61,6 @@ def test_several_processes_do_not_share_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    recipe = make_recipe(tmp_path, overrides=["grpo.max_tokens=1000"])
-    with pytest.raises(ConfigError, match="grpo.max_tokens is for one process"):
+    recipe = make_recipe(tmp_path, overrides=["grpo.max_pass_tokens=1000"])
+    with pytest.raises(ConfigError, match="grpo.max_pass_tokens is for one process"):
         grpo_config(recipe)

@@ -200,12 +200,12 @@ class Nesting(NamedTuple):
 
 
 def write_question(
-    rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
+    rng: Random, split: Split, operations: Sequence[Operation], nested_phrase_share: float
 ) -> Wording:
     if len(operations) == 1:
         question = ask(rng, split, operations[0])
         return Wording("one", question, (question,))
-    if rng.random() < nested_share:
+    if rng.random() < nested_phrase_share:
         nested = nest(rng, split, operations)
         if nested is not None:
             return nested
@@ -379,12 +379,12 @@ class Etude:
 
 
 def make_etude(
-    rng: Random, split: Split, shape: EtudeShape, *, nested_share: float = NESTED_SHARE
+    rng: Random, split: Split, shape: EtudeShape, *, nested_phrase_share: float = NESTED_SHARE
 ) -> Etude:
     if split == "train" and shape in TEST_ONLY_SHAPES:
         raise UsageError(f"études of shape {shape.value} are for testing alone; choose another")
     operations = compose_operations(rng, split, shape)
-    words = write_question(rng, split, operations, nested_share)
+    words = write_question(rng, split, operations, nested_phrase_share)
     return Etude(
         blake2b(f"{split}\0{words.question}".encode(), digest_size=8).hexdigest(),
         split,
@@ -412,9 +412,9 @@ def draw_etude(
     split: Split,
     shapes: Mapping[EtudeShape, float],
     *,
-    nested_share: float = NESTED_SHARE,
+    nested_phrase_share: float = NESTED_SHARE,
 ) -> Etude:
-    return make_etude(rng, split, draw_shape(rng, shapes), nested_share=nested_share)
+    return make_etude(rng, split, draw_shape(rng, shapes), nested_phrase_share=nested_phrase_share)
 
 
 def draw_shape(rng: Random, shapes: Mapping[EtudeShape, float]) -> EtudeShape:

@@ -74,9 +74,9 @@ class ExampleSettings:
 
     roles: tuple[str, ...] = ROLES
     shapes: Mapping[EtudeShape, float] = field(default_factory=lambda: SHAPES)
-    nested_share: float = NESTED_SHARE
+    nested_phrase_share: float = NESTED_SHARE
     everyday_share: float = 0.1
-    later_share: float = 0.0
+    later_round_share: float = 0.0
     assigned_share: float = 0.35
     accepted_share: float = 0.4
     correct_split_share: float = 0.65
@@ -87,7 +87,7 @@ class ExampleSettings:
     order: plan.Order = "step-by-step"
 
     def draw_etude(self, rng: Random, split: Split = "train") -> Etude:
-        return draw_etude(rng, split, self.shapes, nested_share=self.nested_share)
+        return draw_etude(rng, split, self.shapes, nested_phrase_share=self.nested_phrase_share)
 
     def draw_pool(
         self,
@@ -267,7 +267,7 @@ def draw_second_round(rng: Random, split: Split, settings: ExampleSettings) -> S
     cause_is_worker = not wanted and rng.random() < WRONG_WORKER
     shape = draw_shape(rng, settings.shapes)
     for _ in range(MAX_TRIES):
-        etude = make_etude(rng, split, shape, nested_share=settings.nested_share)
+        etude = make_etude(rng, split, shape, nested_phrase_share=settings.nested_phrase_share)
         pool = settings.draw_pool(rng, etude.families, split=split)
         workflow = etude.own_plan
         if cause_is_worker:
@@ -400,16 +400,16 @@ class TrainingContext(NamedTuple):
 def make_training_contexts(
     seed: int, settings: ExampleSettings = CONTEXT_DEFAULTS
 ) -> Iterator[TrainingContext]:
-    """Yield contexts; `later_share` of them are second rounds."""
+    """Yield contexts; `later_round_share` of them are second rounds."""
     rng = Random(f"{seed}/situations")  # noqa: S311 - repeatable, not secret
     while True:
         point = rng.random()
-        if point < settings.later_share:
+        if point < settings.later_round_share:
             etude, context, _ = draw_second_round(rng, "train", settings)
             yield TrainingContext(etude, context.pool, context.rounds)
             continue
         asked: Etude | str
-        if point < settings.later_share + settings.everyday_share:
+        if point < settings.later_round_share + settings.everyday_share:
             asked = rng.choice(everyday_questions("train"))
             needed: tuple[str, ...] = (GENERALIST,)
         else:

@@ -362,7 +362,7 @@ def _plan_examples(recipe: Recipe, split: Split, seed: int, count: int) -> list[
         )
         drawn = list(islice(make_plan_examples(seed + 500, assigned), count))
     else:
-        later = round(count * settings.later_share)
+        later = round(count * settings.later_round_share)
         drawn = [
             *islice(make_plan_examples(seed, settings), count - later),
             *islice(make_second_round_examples(seed, settings), later),
@@ -391,9 +391,9 @@ def _settings(
     return ExampleSettings(
         roles=tuple(roles),
         shapes=shapes,
-        nested_share=data.nested_share,
+        nested_phrase_share=data.nested_phrase_share,
         everyday_share=0.0 if recipe.evolve else data.everyday_share,  # they are graded by plans
-        later_share=data.later_round_share,
+        later_round_share=data.later_round_share,
         assigned_share=data.assigned_share,
         accepted_share=data.accepted_share,
         correct_split_share=data.correct_split_share,

@@ -118,8 +118,8 @@ def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int
     found = int(np.count_nonzero(lengths > lengths[0] * 1e-6))
     if found < count:
         raise ConfigError(
-            f"evolve.directions = {count}, and the {len(states)} hidden states that were looked at "
-            f"differ along {found}; lower it, or have more questions"
+            f"evolve.principal_directions = {count}, and the {len(states)} hidden states that were "
+            f"looked at differ along {found}; lower it, or have more questions"
         )
     lengths, directions = lengths[:count], directions[:count]
     strongest = np.abs(directions).argmax(axis=1)
@@ -229,13 +229,15 @@ async def _space(
 ) -> SearchSpace:
     """Return what is searched. Directions are those of the hidden states that a coordinator without
     preferences meets."""
-    if evolve.directions is None:
+    if evolve.principal_directions is None:
         return SearchSpace(described)
     readings = CachedReader(reader)
     await runner.run_trials(
         [(Coordinator.blank(described), readings)], tasks[:DIRECTION_QUESTIONS], seed=(0,)
     )
-    return SearchSpace(described, principal_directions(await readings.states(), evolve.directions))
+    return SearchSpace(
+        described, principal_directions(await readings.states(), evolve.principal_directions)
+    )
 
 
 class _Evolution:

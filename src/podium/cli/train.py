@@ -367,8 +367,12 @@ def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         ("steps", f"{taken.steps:,}"),
         ("questions", f"{taken.questions:,}"),
         ("rollouts", f"{taken.rollouts:,}"),
-        *([("exploration", f"at most {taken.tried:,} plans")] if taken.tried else []),
-        ("measurements", f"{taken.measured:,} {plan}s"),
+        *(
+            [("exploration", f"at most {taken.exploration_plans:,} plans")]
+            if taken.exploration_plans
+            else []
+        ),
+        ("measurements", f"{taken.evaluation_plans:,} {plan}s"),
         ("worker calls", f"{taken.worker_calls:,}, at {calls_per_run(recipe):g} a {plan}"),
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
         ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
@@ -391,7 +395,7 @@ def _compute_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
 def _cost(taken: Estimate) -> str:
     if taken.usd == 0 and taken.usd_max == 0:
         return "$0: every worker is free"
-    more = " with all the exploration" if taken.tried else ""
+    more = " with all the exploration" if taken.exploration_plans else ""
     most = f"{format_usd(taken.usd_max)} if the most expensive worker gets every call{more}"
     if taken.usd is not None:
         return f"{format_usd(taken.usd)} if workers are called equally often, {most}"

@@ -43,8 +43,8 @@ from podium.core.request import (
     Image,
     Message,
     ResponseOptions,
-    asked_images,
     images_in,
+    images_outside_tool_results,
 )
 from podium.core.run import (
     ANSWER_ROLES,
@@ -84,7 +84,10 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
         workflow.check(names, context.max_steps)
         images, shown = context.images, tuple[Image, ...]()
         if context.history:
-            images, shown = (*images, *asked_images(context.history)), images_in(context.history)
+            images, shown = (
+                (*images, *images_outside_tool_results(context.history)),
+                images_in(context.history),
+            )
         has_demands = images or shown or options is not DEFAULT_RESPONSE_OPTIONS
         if plan.role in ANSWER_ROLES and has_demands:
             workflow, more = fit_workflow(workflow, context.pool, options, images, shown)

@@ -153,7 +153,7 @@ class KeyUsage:
     assumed_usd: float = 0.0
 
 
-AMOUNTS: Final = tuple(
+CHARGED_FIELDS: Final = tuple(
     item.name
     for item in fields(KeyUsage)
     if item.name not in ("key_id", "day", "model", "requests")
@@ -172,7 +172,9 @@ def merge_usage(usage: Iterable[KeyUsage]) -> list[KeyUsage]:
 def _add_up(same: Sequence[KeyUsage]) -> KeyUsage:
     if len(same) == 1:
         return same[0]
-    sums = {name: sum(getattr(item, name) for item in same) for name in ("requests", *AMOUNTS)}
+    sums = {
+        name: sum(getattr(item, name) for item in same) for name in ("requests", *CHARGED_FIELDS)
+    }
     return replace(same[0], **sums)
 
 
@@ -245,10 +247,10 @@ class ReservationRow:
 
     `used` is what its calls have used, `needed` adds what its `calls` in flight may use at most,
     and `granted` is the last `needed` that the store accepted. Two amounts are held for it.
-    `held_from_requests` is not available to new requests: its estimate, or `used` if that is more.
-    `held_from_calls` is not available to other requests' calls: its estimate, or `needed` if that
-    is more. `run_id` is the stored run that is charged in the end. A reservation that `is_takeover`
-    replaces those of the run's former processes.
+    `withheld_from_requests` is not available to new requests: its estimate, or `used` if that is
+    more. `withheld_from_calls` is not available to other requests' calls: its estimate, or `needed`
+    if that is more. `run_id` is the stored run that is charged in the end. A reservation that
+    `is_takeover` replaces those of the run's former processes.
     """
 
     id: str
@@ -257,8 +259,8 @@ class ReservationRow:
     run_id: str = ""
     is_takeover: bool = False
     used: Amount = ZERO
-    held_from_requests: Amount = ZERO
-    held_from_calls: Amount = ZERO
+    withheld_from_requests: Amount = ZERO
+    withheld_from_calls: Amount = ZERO
     needed: Amount = ZERO
     granted: Amount = ZERO
     calls: int = 0
@@ -268,8 +270,8 @@ class ReservationRow:
 class OtherReservations:
     """The reservations of other processes with the same key, and their calls in flight."""
 
-    held_from_requests: Amount = ZERO
-    held_from_calls: Amount = ZERO
+    withheld_from_requests: Amount = ZERO
+    withheld_from_calls: Amount = ZERO
     calls: int = 0
 
 

@@ -62,7 +62,7 @@ _WHOLE_NUMBER: Final = re.compile(
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _SHORT_FRACTION: Final = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)")
 _EXPONENT_OF_A_UNIT: Final = re.compile(r"(?:(?<=[a-zA-Z])|(?<=[a-zA-Z]\}))\^\{?-?\d(?!\d)\}?")
-_MAKES_ANOTHER: Final = re.compile(
+_EXPRESSION_OPERATORS: Final = re.compile(
     r"\\(?:sqrt|log|ln|exp|sin|cos|tan|pi|pm|mp|binom|sum|prod|int)(?![a-zA-Z])"
     r"|[π√±^]|\d\s*[ikM]\b"
 )
@@ -214,7 +214,7 @@ def only_number(text: str) -> ParsedNumber | None:
         return whole
     text = _EXPONENT_OF_A_UNIT.sub("", _untypeset(text))
     mentioned = list(_NUMBER.finditer(text))
-    if len(mentioned) != 1 or _SCALE.search(text) or _MAKES_ANOTHER.search(text):
+    if len(mentioned) != 1 or _SCALE.search(text) or _EXPRESSION_OPERATORS.search(text):
         return None
     (number,) = mentioned
     value = _value(number[0])

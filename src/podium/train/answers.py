@@ -1,9 +1,9 @@
 """Rollouts of a worker in training: its answers to tasks, graded and rewarded as plans are.
 
 With `answers.earlier_steps` the worker is the last step of a workflow; its other steps are executed
-first, so that it learns from what it will read: a program's output, say. With `answers.programs` it
-is the step before the last: the Python worker runs its reply, and what that prints is graded. Its
-prompt is the one that the engine writes for that step.
+first, so that it learns from what it will read: a program's output, say. With
+`answers.program_subtasks` it is the step before the last: the Python worker runs its reply, and
+what that prints is graded. Its prompt is the one that the engine writes for that step.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class _EmptyWorker(Worker):
 
 
 class _Subtask(NamedTuple):
-    """A subtask; with `is_run` the reply is a program to run."""
+    """A subtask; with `runs_program` the reply is a program to run."""
 
     text: str
-    is_run: bool = False
+    runs_program: bool = False
 
 
 class AnswerRollouts(Rollouts):
@@ -65,8 +65,8 @@ class AnswerRollouts(Rollouts):
         self._python = next((one for one in workers if one.profile.provider == "python"), None)
         if self._answers.runs_programs and self._python is None:
             raise ConfigError(
-                "answers.programs and answers.tested_programs need a worker of the provider python "
-                "in pool.file"
+                "answers.program_subtasks and answers.tested_program_subtasks need a worker of the "
+                "provider python in pool.file"
             )
 
     def collect(
@@ -91,7 +91,7 @@ class AnswerRollouts(Rollouts):
         messages = self._asked.get(task.id)
         if messages is None:
             subtask = self._subtask(task)
-            text, is_final = subtask.text or task.question, not subtask.is_run
+            text, is_final = subtask.text or task.question, not subtask.runs_program
             prompt = compose_prompt(text, question=task.question, is_final=is_final)
             messages = [{"role": "user", "content": prompt}]
         return self._policy.encode(messages)
@@ -114,8 +114,8 @@ class AnswerRollouts(Rollouts):
     def _subtask(self, task: Task) -> _Subtask:
         rng = Random(f"{self._seed}/{task.id}")  # noqa: S311 - repeatable, not secret
         answers, is_tested = self._answers, isinstance(task.grader, CodeGrader)
-        programs = answers.tested_programs if is_tested else answers.programs
-        choices = [_Subtask(text, is_run=True) for text in programs]
+        programs = answers.tested_program_subtasks if is_tested else answers.program_subtasks
+        choices = [_Subtask(text, runs_program=True) for text in programs]
         if is_tested or not programs:
             choices += map(_Subtask, answers.subtasks)
         return rng.choice(choices)
@@ -151,7 +151,7 @@ class AnswerRollouts(Rollouts):
 
     async def _answer(self, one: SampledPlan) -> str:
         """Return the answer that is graded: the text, or what it prints."""
-        if self._python is None or not self._subtask(one.exercise.task).is_run:
+        if self._python is None or not self._subtask(one.exercise.task).runs_program:
             return one.text
         reply = await self._python.reply(Request((user(one.text),)))
         return "" if reply.finish == "error" else reply.text

@@ -41,7 +41,7 @@ class EtudesTable(Table):
     later_round_share: Share = Field(
         default=0.0, description="share of questions with an earlier round, to accept or to replan"
     )
-    nested_share: Share = Field(
+    nested_phrase_share: Share = Field(
         default=0.25,
         description="share of questions of several steps that nest one phrase in another",
     )

@@ -226,7 +226,7 @@ class Template(Table):
 class TemplatesFile(Table):
     """The templates of a warm start."""
 
-    later_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    later_round_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     plan: Annotated[tuple[Template, ...], Field(min_length=1, strict=False)]
 
 
@@ -252,7 +252,7 @@ def _examples(
     prompt = recipe_prompt(recipe)
     for task, context, _ in draw_exercises(recipe, tasks, recipe_pool(recipe), rng):
         wanted: Workflow | None = draw_plan(file.plan, context.pool, rng)
-        if rng.random() < file.later_share:
+        if rng.random() < file.later_round_share:
             is_right = rng.random() < 0.5
             answer = task.answer if is_right else rng.choice(tasks).answer
             context = after_round(context, draw_plan(file.plan, context.pool, rng), answer)

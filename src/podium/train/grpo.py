@@ -68,7 +68,9 @@ from podium.train.worker_set import WorkerSet, connect_workers
 T = TypeVar("T")
 
 CONDUCTOR: Final = "conductor"
-MEMORY_KEYS: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
+MEMORY_KEYS: Final = (
+    "grpo.micro_batch or grpo.max_pass_tokens for learning, grpo.questions for sampling"
+)
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
@@ -151,7 +153,7 @@ class _GrpoRun(TrainerCallback):
         A prompt is the number of its exercise: TRL copies prompts, and gathers them from all
         processes.
         """
-        max_tokens = self._grpo.max_tokens
+        max_tokens = self._grpo.max_pass_tokens
         if self._grpo.vllm is not None:
             arguments.generation_kwargs = {"stop_token_ids": list(policy.end_tokens)}
         trainer_class = (
@@ -313,9 +315,10 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
     assert grpo is not None
     rows = rows_per_process(grpo.questions, grpo.rollouts)
     micro_batch = grpo.micro_batch or rows
-    if grpo.max_tokens is not None and process_count() > 1:
+    if grpo.max_pass_tokens is not None and process_count() > 1:
         raise ConfigError(
-            "grpo.max_tokens is for one process; with several, drop it and use grpo.micro_batch"
+            "grpo.max_pass_tokens is for one process; with several, drop it and use "
+            "grpo.micro_batch"
         )
     if rows % micro_batch:
         raise ConfigError(

@@ -37,8 +37,8 @@ class Estimate:
     """The sums over a whole training.
 
     `candidates` are those of one step of evolution. Memory, for each GPU, and hours are those of
-    `compute`; None is unknown. `usd` is None if some workers are `unpriced`;
-    `usd_priced` is for the calls to the others. `tried` are the most plans of exploring, which only
+    `compute`; None is unknown. `usd` is None if some workers are `unpriced`; `usd_priced` is for
+    the calls to the others. `exploration_plans` are the most plans of exploring, which only
     `usd_max` includes: the cost if the most expensive worker got every call.
     """
 
@@ -47,8 +47,8 @@ class Estimate:
     questions: int = 0
     candidates: int = 0
     rollouts: int = 0
-    tried: int = 0
-    measured: int = 0
+    exploration_plans: int = 0
+    evaluation_plans: int = 0
     worker_calls: int = 0
     worker_input_tokens: int = 0
     worker_output_tokens: int = 0
@@ -99,8 +99,8 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
         steps=grpo.steps,
         questions=questions,
         rollouts=rollouts,
-        tried=tried,
-        measured=measured,
+        exploration_plans=tried,
+        evaluation_plans=measured,
         conductor_tokens=(rollouts + measured) * grpo.max_completion_tokens,
         gpu_gb=gpu_gigabytes(recipe, grpo, count_parameters(recipe.model.base)),
         sampling_hours=sampling_hours(recipe, rollouts + measured),
@@ -130,11 +130,13 @@ def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
     if grpo.vllm is not None and grpo.vllm.mode == "colocate":
         copies += 1 / grpo.vllm.tensor_parallel
     rows = grpo.micro_batch or grpo.questions * grpo.rollouts / gpus
-    plans = min(rows * grpo.max_completion_tokens, grpo.max_tokens or math.inf)
-    read = grpo.max_tokens or rows * (recipe.estimate.prompt_tokens + grpo.max_completion_tokens)
+    plans = min(rows * grpo.max_completion_tokens, grpo.max_pass_tokens or math.inf)
+    read = grpo.max_pass_tokens or rows * (
+        recipe.estimate.prompt_tokens + grpo.max_completion_tokens
+    )
     width = (128 * parameters / 12) ** (1 / 3)  # of a model with a layer for every 128 of it
     layers = width / 128
-    is_recomputed = recipe.model.gradient_checkpointing or grpo.max_tokens is not None
+    is_recomputed = recipe.model.gradient_checkpointing or grpo.max_pass_tokens is not None
     kept = 2 * layers + 34 if is_recomputed else 34 * layers
     activations = read * width * kept + plans * VOCABULARY * LOGIT_BYTES
     return float(states + copies * BYTES_PER_WEIGHT * parameters + activations) / 1e9
@@ -147,7 +149,7 @@ def sampling_hours(recipe: Recipe, plans: int) -> float:
 
 
 def update_hours(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> float:
-    assumed, is_shared = recipe.estimate, grpo.max_tokens is not None
+    assumed, is_shared = recipe.estimate, grpo.max_pass_tokens is not None
     prompt = assumed.prompt_tokens / (grpo.rollouts if is_shared else 1)
     tokens = rollouts * grpo.num_iterations * (prompt + assumed.plan_tokens)
     products = 4 + 2 * (recipe.model.lora is None)
@@ -167,7 +169,7 @@ def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
         questions=questions,
         candidates=candidates,
         rollouts=rollouts,
-        measured=measured,
+        evaluation_plans=measured,
     )
 
 

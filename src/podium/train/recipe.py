@@ -67,7 +67,7 @@ ETUDE_KEYS: Final = {
     "accepted_share": ("plans",),
     "everyday_share": ("plans", "reward"),
     "later_round_share": ("plans", "reward"),
-    "nested_share": ("plans", "decisions", "reward"),
+    "nested_phrase_share": ("plans", "decisions", "reward"),
     "stage": ("plans", "decisions", "reward"),
 }
 """The keys of `[data.etudes]`, and what teaches by each of them."""
@@ -399,8 +399,8 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if recipe.answers is not None:
         yield from ((key, "with [answers]") for key in ("prompt", "recursion", "grpo.explore"))
     if recipe.grpo is not None:
-        if recipe.grpo.max_tokens is not None:
-            yield "grpo.micro_batch", "with grpo.max_tokens"
+        if recipe.grpo.max_pass_tokens is not None:
+            yield "grpo.micro_batch", "with grpo.max_pass_tokens"
         if recipe.recursion is None and not data.etudes.later_round_share:
             without = "without [recursion] or data.etudes.later_round_share"
             yield from (

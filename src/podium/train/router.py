@@ -84,14 +84,14 @@ class TrainedRouter:
 
     def lines(self) -> list[str]:
         found, learned = self.rewards, self.fit
-        means = found.rewards[found.whole].mean(axis=0)
+        means = found.rewards[found.complete_rows].mean(axis=0)
         rows = [
             f"{worker.name}: {mean:.3f} on the average, {worker.cost:.6g} USD a question"
             for worker, mean in zip(found.workers, means, strict=True)
         ]
         return [
             f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
-            f"{int(found.whole.sum())} questions that every worker was asked",
+            f"{int(found.complete_rows.sum())} questions that every worker was asked",
             *rows,
             f"on questions left out, routing earned {learned.scores[learned.ridge]:.3f} over the "
             f"whole quality bias, with a ridge of {learned.ridge:g}",

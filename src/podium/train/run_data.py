@@ -114,7 +114,7 @@ class _Judgement(NamedTuple):
 
     judged_at: str
     record: TaskRecord | None
-    is_named: bool
+    is_explicit: bool
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class RunDataset:
         elif run.history or has_conversation(run):
             unused[NEEDS_CONTEXT] += 1
         else:
-            named = _named_task(judged)
+            named = _explicit_task(judged)
             record = named or _task_of_answer(judged)
             if record is None:
                 unused[NO_REFERENCE] += 1
@@ -183,12 +183,12 @@ def has_conversation(run: Run) -> bool:
 def _last_task(judgements: list[_Judgement]) -> TaskRecord | None:
     last: _Judgement | None = None
     for judgement in sorted(judgements, key=lambda item: item.judged_at):
-        if judgement.record is not None or (last is not None and not last.is_named):
+        if judgement.record is not None or (last is not None and not last.is_explicit):
             last = judgement
     return None if last is None else last.record
 
 
-def _named_task(judged: JudgedRun) -> TaskRecord | None:
+def _explicit_task(judged: JudgedRun) -> TaskRecord | None:
     """Return the grader's own task, or the question with a person's right answer, if any."""
     if not judged.task:
         return None

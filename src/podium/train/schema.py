@@ -225,14 +225,14 @@ class AnswersTable(Table):
     subtasks: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         default=("",), description="one of them for each task; empty: the question alone"
     )
-    programs: tuple[str, ...] = Field(
+    program_subtasks: tuple[str, ...] = Field(
         default=(),
         strict=False,
         description="subtasks whose reply is a program: the Python worker of `pool.file` runs it, "
         "and its output is graded; they replace `subtasks`, except for tasks that are graded by "
         "tests",
     )
-    tested_programs: tuple[str, ...] = Field(
+    tested_program_subtasks: tuple[str, ...] = Field(
         default=(),
         strict=False,
         description="the same for tasks that are graded by tests, beside `subtasks`",
@@ -249,7 +249,7 @@ class AnswersTable(Table):
 
     @property
     def runs_programs(self) -> bool:
-        return bool(self.programs or self.tested_programs)
+        return bool(self.program_subtasks or self.tested_program_subtasks)
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
@@ -333,7 +333,7 @@ class SftTable(OptimiserTable):
     )
     batch: Count = Field(default=64, description="examples per step and adapter")
     examples: Count = Field(default=50_000, description="different examples per adapter")
-    max_tokens: Count | None = Field(
+    max_pass_tokens: Count | None = Field(
         default=None,
         description="the most tokens in one pass, padding included: long examples come in smaller "
         "batches",
@@ -403,7 +403,7 @@ class GrpoTable(OptimiserTable):
     )
     mask_truncated: bool = Field(default=False, description="leave truncated plans out of the loss")
     num_iterations: Count = Field(default=1, description="updates from the same rollouts")
-    max_tokens: Count | None = Field(
+    max_pass_tokens: Count | None = Field(
         default=None,
         description=(
             "read each prompt once for all its plans, at most so many tokens in one pass; on one "
@@ -449,7 +449,7 @@ class EvolveTable(Table):
         description="`cma-es`: separable CMA-ES; `random`: as many candidates around the start, of "
         "which the best is kept",
     )
-    directions: Count | None = Field(
+    principal_directions: Count | None = Field(
         default=None,
         description="rows of the head are sums of so many principal directions of the hidden "
         "states that the first questions give, and only these shares are searched; left out: "

@@ -212,7 +212,7 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
-    with explain_out_of_space(recipe.output, memory_keys="sft.micro_batch or sft.max_tokens"):
+    with explain_out_of_space(recipe.output, memory_keys="sft.micro_batch or sft.max_pass_tokens"):
         _train(recipe, resume=resume)
 
 
@@ -233,7 +233,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     encoded = {name: encode(loaded, group, position(name)) for name, group in written.items()}
     test = {name: encode(loaded, group, position(name)) for name, group in tested.items()}
     rows, steps = sft.batch // parts, sft.steps * parts
-    planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_tokens)
+    planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_pass_tokens)
     plan = [process_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:

@@ -59,7 +59,7 @@ class Deployment:
     in_flight: int = 0
     failures: int = 0
     ready_at: float = 0.0
-    turn: float = 0.0
+    round_robin_credit: float = 0.0
     error: WorkerError | None = None
     latency: dict[bool, tuple[float, float]] = field(default_factory=dict)
 
@@ -174,9 +174,9 @@ class BalancedWorker:
             now = self._clock()
             return min(ready, key=lambda one: (one.score(now, stream=stream), one.in_flight))
         for deployment in ready:  # smooth weighted round-robin
-            deployment.turn += deployment.weight
-        chosen = max(ready, key=lambda one: one.turn)
-        chosen.turn -= sum(one.weight for one in ready)
+            deployment.round_robin_credit += deployment.weight
+        chosen = max(ready, key=lambda one: one.round_robin_credit)
+        chosen.round_robin_credit -= sum(one.weight for one in ready)
         return chosen
 
     @contextmanager

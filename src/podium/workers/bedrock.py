@@ -219,7 +219,7 @@ class BedrockWorker(AnthropicWorker):
     reserved_fields: ClassVar[frozenset[str]] = frozenset(
         {"modelId", "messages", "system", "toolConfig"}
     )
-    merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {
+    reserved_in_merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {
         "additionalModelRequestFields": frozenset(),
         "inferenceConfig": frozenset({"maxTokens"}),
     }

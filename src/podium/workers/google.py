@@ -142,7 +142,7 @@ def usage_of(document: Document) -> Usage:
     )
 
 
-FOREIGN_CALL: Final = "skip_thought_signature_validator"
+FOREIGN_CALL_SIGNATURE: Final = "skip_thought_signature_validator"
 """The signature that newer models require on the first of another model's calls."""
 
 _THINKING_LEVEL: Final[Mapping[Effort, str]] = {
@@ -170,7 +170,7 @@ class GoogleWorker(HostedWorker):
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {"thinking_style": ("level", "budget")}
     # The API also takes its fields in snake_case, which would be a second generationConfig.
     reserved_fields: ClassVar[frozenset[str]] = frozenset({"contents", "generation_config"})
-    merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {
+    reserved_in_merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {
         "generationConfig": frozenset(
             {"maxOutputTokens", "max_output_tokens", "candidateCount", "candidate_count"}
         )
@@ -273,7 +273,7 @@ class GoogleWorker(HostedWorker):
         calls = [call.id for call in translation.parts_of_type(message, ToolCall)]
         newer = self.setting("thinking_style") == "level"
         if newer and calls and not signatures.keys() & set(calls):
-            signatures[calls[0]] = FOREIGN_CALL
+            signatures[calls[0]] = FOREIGN_CALL_SIGNATURE
         return signatures
 
     def _part(self, part: Part, message: Message, names: Mapping[str, str]) -> dict[str, Any]:

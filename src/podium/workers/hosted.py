@@ -100,15 +100,15 @@ class HostedWorker(ABC):
 
     `settings` are options that steer the translation and are not sent: names, and allowed values
     with the default first. `reserved_fields` are body fields that no option may change.
-    `merged_fields` are body objects that an option adds to instead of replacing, and what is
-    reserved in each. `wire` is the format of `Request.extra` that goes into the body, if any.
+    `reserved_in_merged_fields` are body objects that an option adds to instead of replacing, and
+    what is reserved in each. `wire` is the format of `Request.extra` that goes into the body.
     """
 
     wire: ClassVar[Wire | None] = None
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     reserved_fields: ClassVar[frozenset[str]] = frozenset()
-    merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {}
+    reserved_in_merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {}
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         if not re.match(r"https?://[^/\s]+(/|$)", endpoint.base_url):
@@ -128,7 +128,7 @@ class HostedWorker(ABC):
                     f"use one of {', '.join(values)}"
                 )
         refuse_reserved(profile, endpoint.options, self.reserved_fields)
-        for name, reserved in self.merged_fields.items():
+        for name, reserved in self.reserved_in_merged_fields.items():
             inner = endpoint.options.get(name, {})
             if not isinstance(inner, Mapping):
                 raise ConfigError(
@@ -226,7 +226,9 @@ class HostedWorker(ABC):
 
     def post_call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HttpCall:
         extras = {
-            name: {**body.get(name, {}), **value} if name in self.merged_fields else value
+            name: {**body.get(name, {}), **value}
+            if name in self.reserved_in_merged_fields
+            else value
             for name, value in self.endpoint.options.items()
             if name not in self.settings
         }

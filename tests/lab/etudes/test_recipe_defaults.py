@@ -9,10 +9,10 @@ from podium_lab.etudes.training import UNSURE_SHARE
 def test_recipes_and_etudes_have_the_same_defaults() -> None:
     table, settings = EtudesTable(), ExampleSettings()
     for name in (
-        *("everyday_share", "nested_share", "accepted_share", "assigned_share"),
+        *("everyday_share", "nested_phrase_share", "accepted_share", "assigned_share"),
         *("correct_split_share", "correct_access_share"),
     ):
         assert getattr(table, name) == getattr(settings, name)
-    assert table.later_round_share == settings.later_share
+    assert table.later_round_share == settings.later_round_share
     assert table.unsure_share == UNSURE_SHARE
     assert PoolTable().worker_dropout == settings.drop

@@ -20,7 +20,7 @@ def contexts(seed: int, **settings: Any) -> Iterator[TrainingContext]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[TrainingContext]:
-    return list(islice(contexts(3, everyday_share=0.2, later_share=0.2), 600))
+    return list(islice(contexts(3, everyday_share=0.2, later_round_share=0.2), 600))
 
 
 def test_shares_are_as_they_were_asked_for(sample: list[TrainingContext]) -> None:
@@ -56,19 +56,23 @@ def test_pools_are_described_in_words_for_training_and_shuffled(
 
 def test_shapes_are_as_frequent_as_their_weights_say() -> None:
     shapes = {EtudeShape.JOIN_2: 3.0, EtudeShape.CHAIN_2: 1.0}
-    practices = islice(contexts(5, shapes=shapes, everyday_share=0.0, later_share=0.3), 400)
+    practices = islice(contexts(5, shapes=shapes, everyday_share=0.0, later_round_share=0.3), 400)
     seen = Counter(asked.shape for asked, _, _ in practices if isinstance(asked, Etude))
     assert set(seen) == set(shapes)
     assert seen[EtudeShape.JOIN_2] / 400 == pytest.approx(0.75, abs=0.07)
 
 
-@pytest.mark.parametrize("later_share", [0.0, 1.0])
-def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
+@pytest.mark.parametrize("later_round_share", [0.0, 1.0])
+def test_as_many_are_nested_as_asked_for(later_round_share: float) -> None:
     shapes = {EtudeShape.JOIN_2: 1.0}
     nested = {}
     for share in (0.0, 1.0):
         practices = contexts(
-            6, shapes=shapes, everyday_share=0.0, later_share=later_share, nested_share=share
+            6,
+            shapes=shapes,
+            everyday_share=0.0,
+            later_round_share=later_round_share,
+            nested_phrase_share=share,
         )
         asked = [practice.asked for practice in islice(practices, 100)]
         nested[share] = sum(isinstance(item, Etude) and item.style == "nested" for item in asked)
@@ -77,7 +81,7 @@ def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
 
 
 def test_situations_are_repeatable_and_differ_by_seed(sample: list[TrainingContext]) -> None:
-    again = contexts(3, everyday_share=0.2, later_share=0.2)
+    again = contexts(3, everyday_share=0.2, later_round_share=0.2)
     assert list(islice(again, 60)) == sample[:60]
-    other = contexts(6, everyday_share=0.2, later_share=0.2)
+    other = contexts(6, everyday_share=0.2, later_round_share=0.2)
     assert list(islice(other, 60)) != sample[:60]

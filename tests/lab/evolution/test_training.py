@@ -185,7 +185,7 @@ def test_singular_values_are_scaled_along_with_the_head(
 def test_along_directions_fewer_numbers_are_searched_for_the_same_head(
     base: Path, tmp_path: Path
 ) -> None:
-    recipe = evolved(base, tmp_path, "evolve.directions=5", "evolve.turns=2")
+    recipe = evolved(base, tmp_path, "evolve.principal_directions=5", "evolve.turns=2")
     head = found(recipe).head
     assert head.shape == (12, HIDDEN)
     assert np.linalg.matrix_rank(head, tol=1e-5) == 5
@@ -193,7 +193,7 @@ def test_along_directions_fewer_numbers_are_searched_for_the_same_head(
 
 
 def test_along_directions_it_learns_too(base: Path, tmp_path: Path) -> None:
-    recipe = bandit(base, tmp_path, "evolve.directions=1", "evolve.sigma=1.0")
+    recipe = bandit(base, tmp_path, "evolve.principal_directions=1", "evolve.sigma=1.0")
     evolve.train(recipe)
     assert metrics(recipe)[-1]["worker/one"] > 0.9
 

@@ -13,7 +13,7 @@ from podium.core.run import Run
 from podium.server.access import AccessPolicy, KeyAuthenticator, RequestCost
 from podium.server.access.authenticator import (
     FAILURES_PER_MINUTE,
-    KEY_SECONDS,
+    KEY_CACHE_SECONDS,
     UNKNOWN_KEYS_PER_MINUTE,
 )
 from podium.server.api_error import ApiError, Reason
@@ -76,7 +76,7 @@ async def test_a_revoked_key_is_refused_within_seconds(server: Server) -> None:
     token = await server.token()
     principal = await server.access.authenticate(token)
     await server.keys.revoke(principal.key_id)
-    server.clock.now += KEY_SECONDS
+    server.clock.now += KEY_CACHE_SECONDS
     refusal = await refused(server, token)
     assert refusal.status == 401
     assert "was revoked" in str(refusal)
@@ -95,7 +95,7 @@ async def test_a_key_is_looked_up_once_in_a_few_seconds_however_many_come(server
     token = await server.token()
     await asyncio.gather(*(server.access.authenticate(token) for _ in range(50)))
     assert server.keys.looked_up == 1
-    server.clock.now += KEY_SECONDS
+    server.clock.now += KEY_CACHE_SECONDS
     await asyncio.gather(*(server.access.authenticate(token) for _ in range(50)))
     assert server.keys.looked_up == 2
 
@@ -124,7 +124,7 @@ async def test_guessed_keys_neither_load_the_store_nor_block_known_keys(
     assert reasons[0] == "unauthenticated"
     assert reasons[-1] == "rate_limited"
     assert server.keys.looked_up <= UNKNOWN_KEYS_PER_MINUTE
-    server.clock.now += KEY_SECONDS
+    server.clock.now += KEY_CACHE_SECONDS
     await server.access.authenticate(token)
 
 
@@ -299,7 +299,7 @@ async def test_spending_of_another_process_counts_within_seconds(server: Server)
     await other.settle(principal, model="podium", cost=RequestCost(Usage(1, 1), Usage(0, 0), 1.0))
     await other.close()
     assert await begin(server, token) is None
-    server.clock.now += KEY_SECONDS
+    server.clock.now += KEY_CACHE_SECONDS
     assert await begin(server, token) == "out_of_budget"
 
 

@@ -20,16 +20,16 @@ A_DOLLAR_A_DAY = Rules(per_day=Allowance(usd=1.0))
 def test_claimed_runs_are_left_to_their_own_request() -> None:
     budget = KeyBudget(Rules(per_day=Allowance(usd=1.0, tokens=100)))
     reservation = budget.reserve(Amount(0.75, 60))
-    assert reservation.held_from_requests == Amount(0.75, 60)
+    assert reservation.withheld_from_requests == Amount(0.75, 60)
     assert budget.left() == Allowance(usd=0.25, tokens=40)
-    assert budget.left(own=reservation.held_from_requests) == Allowance(usd=1.0, tokens=100)
+    assert budget.left(own=reservation.withheld_from_requests) == Allowance(usd=1.0, tokens=100)
     assert reservation.left == Remaining(tokens=100, usd=1.0)
 
 
 def test_a_reservation_is_at_most_what_is_left() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     budget.reserve(Amount(0.75, 60))
-    assert budget.reserve(Amount(0.75, 60)).held_from_requests == Amount(0.25, 60)
+    assert budget.reserve(Amount(0.75, 60)).withheld_from_requests == Amount(0.25, 60)
     assert budget.exhausted_cap() == ExhaustedCap("day", "usd", 1.0, 0.0, is_reserved=True)
 
 
@@ -57,7 +57,7 @@ def test_calls_reserve_beyond_the_estimate_as_they_are_made() -> None:
     assert budget.left() == Allowance(usd=0.5), "what calls hold keeps nobody from beginning"
     reservation.settle(CallReservation(usd=0.5), 10, 0.25)
     reservation.settle(CallReservation(usd=0.125), 10, 0.125)
-    assert reservation.held_from_requests == Amount(0.375, 20)
+    assert reservation.withheld_from_requests == Amount(0.375, 20)
     assert other.left.usd == 0.625
 
 

@@ -97,7 +97,7 @@ async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> Non
     killed = dice.choice(at_work or replicas.all)
     replicas.kill(killed)
     rows = [row for row in await replicas.rows() if row["process"] == killed.process]
-    truth.forgiven += sum(float(str(row["held_from_calls_usd"])) for row in rows)
+    truth.forgiven += sum(float(str(row["withheld_from_calls_usd"])) for row in rows)
     truth.forgiven -= sum(float(str(row["used_usd"])) for row in rows)
     await replicas.start()
     await replicas.let_leases_run_out()

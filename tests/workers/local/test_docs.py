@@ -51,7 +51,7 @@ def test_every_option_of_transformers_is_documented() -> None:
     (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
     first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
     assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
-    assert batching.IDLE_TURNS == 8
+    assert batching.IDLE_LOOP_ITERATIONS == 8
     assert "the event loop has turned eight times without a new request" in PAGE
 
 

@@ -130,7 +130,7 @@ QUICK_TOKENS: Final = 40
 QUICK_LAYERS: Final = 3
 """Layers that routers use; of 1 to 6 the best on training questions of MMLU's first fold."""
 
-CHARACTERS: Final = 16
+CHARACTERS_PER_TOKEN: Final = 16
 """Characters that are read for each token; most tokens have four or five."""
 
 VOCABULARY: Final = "vocabulary.txt"
@@ -142,7 +142,7 @@ BLOCK: Final = 32
 product, which for the few rows of a question takes longer than the product; small blocks it does
 not copy."""
 
-DEPTH: Final = 384
+MAX_BLOCK_ROWS: Final = 384
 """The most rows of a block."""
 
 NORM_EPSILON: Final = 1e-12
@@ -173,7 +173,7 @@ class Linear:
 
     @classmethod
     def of(cls, weight: Array, bias: Array) -> Linear:
-        stretches = np.split(weight, range(DEPTH, len(weight), DEPTH))
+        stretches = np.split(weight, range(MAX_BLOCK_ROWS, len(weight), MAX_BLOCK_ROWS))
         return cls(tuple(_blocks(stretch) for stretch in stretches), bias)
 
     def __call__(self, rows: Array) -> Array:
@@ -181,7 +181,7 @@ class Linear:
         found: Array = np.empty((len(rows), len(self.bias)), dtype=rows.dtype)
         by_block = found.reshape(len(rows), -1, BLOCK).transpose(1, 0, 2)
         for position, blocks in enumerate(self.row_blocks):
-            part = rows[:, position * DEPTH : (position + 1) * DEPTH]
+            part = rows[:, position * MAX_BLOCK_ROWS : (position + 1) * MAX_BLOCK_ROWS]
             if position == 0:
                 np.matmul(part, blocks, out=by_block)
             else:
@@ -267,7 +267,9 @@ class Embedder:
     def ids(self, text: str) -> list[int]:
         """Return the token ids, with those of beginning and end."""
         # What lies far from the tokens that are read need not be looked at.
-        found: list[int] = self.tokenizer.encode(keep_both_ends(text, CHARACTERS * self.tokens)).ids
+        found: list[int] = self.tokenizer.encode(
+            keep_both_ends(text, CHARACTERS_PER_TOKEN * self.tokens)
+        ).ids
         if len(found) <= self.tokens:
             return found
         end = self.tokens // 2

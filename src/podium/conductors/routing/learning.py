@@ -3,7 +3,7 @@
 The head is one ridge regression for each worker: its rewards on the questions that it was asked,
 over the encoded questions. The strength of the ridge, the prices of the quality bias and the
 calibration of confidence are chosen by cross-validation, on questions that every worker was asked
-(`RewardTable.whole`).
+(`RewardTable.complete_rows`).
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def fit_router(
     source: str = "",
 ) -> RouterFit:
     table.check(MIN_QUESTIONS)
-    fold_of = _assign_folds(table.whole, options)
+    fold_of = _assign_folds(table.complete_rows, options)
     vectors = encoder.encode(table.questions)
-    whole, rewards, costs = table.whole, table.rewards[table.whole], table.costs
+    whole, rewards, costs = table.complete_rows, table.rewards[table.complete_rows], table.costs
 
     def predict(ridge: float) -> Array:
         """Predict the rewards of each question by a head that was fitted to the other folds."""

@@ -346,7 +346,7 @@ class RewardTable:
         return np.array([worker.cost for worker in self.workers])
 
     @property
-    def whole(self) -> NDArray[np.bool_]:
+    def complete_rows(self) -> NDArray[np.bool_]:
         """Mask of the questions that every worker was asked.
 
         Only on them is the reward of routing known, whatever it chooses. A router that sends hard
@@ -368,7 +368,7 @@ class RewardTable:
                 f"the questions to learn from are {len(self.questions)}, and {least} are the least "
                 f"that a router is held against; ask more"
             )
-        whole = int(self.whole.sum())
+        whole = int(self.complete_rows.sum())
         if whole < least:
             raise ConfigError(
                 f"every worker was asked {whole} of the {len(self.questions)} questions, and "

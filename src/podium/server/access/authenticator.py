@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("podium")
 
-KEY_SECONDS: Final = 5.0
+KEY_CACHE_SECONDS: Final = 5.0
 """The time that a key is cached after it was read."""
 
 RENEWALS_PER_LEASE: Final = 4
@@ -260,7 +260,7 @@ class KeyAuthenticator(AccessPolicy):
         reservation, account = principal.quota, self._accounts[principal.key_id]
         assert isinstance(reservation, Reservation), "reserve before you settle"
         key_id, day, seen = principal.key_id, self._today(), reservation.used
-        used = measure_usage(key_id, day, model, cost, reservation.held_from_requests, seen)
+        used = measure_usage(key_id, day, model, cost, reservation.withheld_from_requests, seen)
         charged = charged_amount(used)
         if charged.tokens and not (used.unknown_usage_count or used.unknown_cost_count):
             self._estimator.learn(reservation.model, charged)
@@ -375,7 +375,7 @@ class KeyAuthenticator(AccessPolicy):
 
     def _is_fresh(self, account: KeyAccount) -> bool:
         age = self._clock() - account.read_at
-        return 0 <= age < KEY_SECONDS and account.day == self._today()
+        return 0 <= age < KEY_CACHE_SECONDS and account.day == self._today()
 
     def _limit_unknown_keys(self, address: str) -> None:
         now = self._clock()

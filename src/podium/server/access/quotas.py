@@ -105,8 +105,8 @@ class KeyBudget:
         self.shared: SharedBudget | None = None
         self.set_rules(rules, key_name)
         self._charged: dict[Period, Amount] = dict.fromkeys(get_args(Period), ZERO)
-        self._held_from_requests = ZERO
-        self._held_from_calls = ZERO
+        self._withheld_from_requests = ZERO
+        self._withheld_from_calls = ZERO
         self._reservations = 0
         self._calls = 0
         self._others = NO_OTHERS
@@ -148,7 +148,7 @@ class KeyBudget:
 
     def exhausted_cap(self) -> ExhaustedCap | None:
         """Return the first cap that leaves nothing to a new request, if any."""
-        held = self._held_from_requests + self._others.held_from_requests
+        held = self._withheld_from_requests + self._others.withheld_from_requests
         for (period, cap), unit in product(self._caps, UNITS):
             limit, used = getattr(cap, unit), getattr(self._charged[period], unit)
             if limit is not None and used + getattr(held, unit) >= limit:
@@ -167,7 +167,7 @@ class KeyBudget:
             message = f"budget per request of key {self.key_name!r} is spent: {limit}"
             return BudgetExhausted(unit, per_request, message)
         in_flight = getattr(
-            self._held_from_requests + self._others.held_from_requests - unused, unit
+            self._withheld_from_requests + self._others.withheld_from_requests - unused, unit
         )
         caps = [
             (getattr(cap, unit), getattr(self._charged[period], unit) + in_flight, period)
@@ -189,11 +189,13 @@ class KeyBudget:
 
     def left(self, own: Amount = ZERO) -> Allowance:
         """Return what a request may use besides what others than `own` expect to use."""
-        return self._left_beside(self._held_from_requests + self._others.held_from_requests, own)
+        return self._left_beside(
+            self._withheld_from_requests + self._others.withheld_from_requests, own
+        )
 
     def left_for_calls(self, own: Amount) -> Allowance:
         """Return what calls may use besides what others than `own` reserve."""
-        return self._left_beside(self._held_from_calls + self._others.held_from_calls, own)
+        return self._left_beside(self._withheld_from_calls + self._others.withheld_from_calls, own)
 
     def _left_beside(self, taken: Amount, own: Amount) -> Allowance:
         caps = [(cap, self._charged[period]) for period, cap in self._caps]
@@ -215,24 +217,26 @@ class KeyBudget:
     def _add(self, reservation: Reservation) -> Reservation:
         reservation.is_open = True
         self._reservations += 1
-        self._held_from_requests += reservation.held_from_requests
-        self._held_from_calls += reservation.held_from_calls
+        self._withheld_from_requests += reservation.withheld_from_requests
+        self._withheld_from_calls += reservation.withheld_from_calls
         return reservation
 
     def change(self, from_requests: Amount, from_calls: Amount, calls: Literal[1, -1]) -> None:
         """Count a call that begins or ends, and what it changes."""
-        self._held_from_requests += from_requests
-        self._held_from_calls += from_calls
+        self._withheld_from_requests += from_requests
+        self._withheld_from_calls += from_calls
         self._calls += calls
         if calls < 0:
             self._wake()
 
     def settle(self, reservation: Reservation, charged: Amount) -> None:
-        self._held_from_requests = self._held_from_requests - reservation.held_from_requests
-        self._held_from_calls = self._held_from_calls - reservation.held_from_calls
+        self._withheld_from_requests = (
+            self._withheld_from_requests - reservation.withheld_from_requests
+        )
+        self._withheld_from_calls = self._withheld_from_calls - reservation.withheld_from_calls
         self._reservations -= 1
         if not self._reservations:
-            self._held_from_requests = self._held_from_calls = ZERO  # drop rounding errors
+            self._withheld_from_requests = self._withheld_from_calls = ZERO  # drop rounding errors
         self._charged = {period: amount + charged for period, amount in self._charged.items()}
         reservation.is_open = False
         if reservation.id and self.shared is not None:
@@ -287,7 +291,7 @@ class Reservation(RequestQuota):
 
     def narrow(self, budget: Budget) -> Budget:
         """Lower the budget to the key's cap per request and to what other requests leave."""
-        left = self._budget.left(self.held_from_requests if self.is_open else ZERO)
+        left = self._budget.left(self.withheld_from_requests if self.is_open else ZERO)
         for cap in (self._budget.rules.per_request, left):
             budget = budget.narrow({"usd": cap.usd, "tokens": cap.tokens})
         return budget
@@ -307,19 +311,19 @@ class Reservation(RequestQuota):
         return self._used + self._held
 
     @property
-    def held_from_requests(self) -> Amount:
+    def withheld_from_requests(self) -> Amount:
         """Return the amount that new requests must leave to it."""
         return max_amount(self.estimate, self._used)
 
     @property
-    def held_from_calls(self) -> Amount:
+    def withheld_from_calls(self) -> Amount:
         """Return the amount that new calls must leave to it."""
         return max_amount(self.estimate, self.needed)
 
     @property
     def left(self) -> Remaining:
         """Return the amount that another call of the request may use."""
-        allowed, own = self._budget.left_for_calls(self.held_from_calls), self.needed
+        allowed, own = self._budget.left_for_calls(self.withheld_from_calls), self.needed
         return Remaining(
             None if allowed.tokens is None else allowed.tokens - own.tokens,
             None if allowed.usd is None else allowed.usd - own.usd,
@@ -334,7 +338,9 @@ class Reservation(RequestQuota):
         return bool(self.id) and self._budget.shared is not None
 
     def exhausted_error(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
-        return self._budget.exhausted_error(cap, run_limit, self.held_from_requests - self._used)
+        return self._budget.exhausted_error(
+            cap, run_limit, self.withheld_from_requests - self._used
+        )
 
     def reserve(self, reservation: CallReservation) -> None:
         self._change(Amount(reservation.usd, reservation.tokens), ZERO, 1)
@@ -363,20 +369,22 @@ class Reservation(RequestQuota):
             run_id=self.run_id,
             is_takeover=self.is_takeover,
             used=self._used,
-            held_from_requests=self.held_from_requests,
-            held_from_calls=self.held_from_calls,
+            withheld_from_requests=self.withheld_from_requests,
+            withheld_from_calls=self.withheld_from_calls,
             needed=self.needed,
             granted=self.granted,
             calls=self._calls,
         )
 
     def _change(self, held: Amount, used: Amount, calls: Literal[1, -1]) -> None:
-        from_requests, from_calls = self.held_from_requests, self.held_from_calls
+        from_requests, from_calls = self.withheld_from_requests, self.withheld_from_calls
         self._held += held
         self._used += used
         self._calls += calls
         self._budget.change(
-            self.held_from_requests - from_requests, self.held_from_calls - from_calls, calls
+            self.withheld_from_requests - from_requests,
+            self.withheld_from_calls - from_calls,
+            calls,
         )
 
 

@@ -79,7 +79,7 @@ _STOP_REASON: Final[Mapping[Finish, str]] = MappingProxyType(
     }
 )
 
-UNREADABLE: Final = "arguments"
+RAW_ARGUMENTS_KEY: Final = "arguments"
 """Arguments that are not a JSON object are passed on as text under this name: the client's tool
 objects, and the worker can correct itself."""
 
@@ -121,7 +121,7 @@ def tool_input(call: ToolCall) -> dict[str, Any]:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
         arguments = None
-    return arguments if isinstance(arguments, dict) else {UNREADABLE: call.arguments}
+    return arguments if isinstance(arguments, dict) else {RAW_ARGUMENTS_KEY: call.arguments}
 
 
 def keeps_thinking(request: ApiRequest) -> bool:

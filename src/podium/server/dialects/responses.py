@@ -62,7 +62,7 @@ from podium.server.dialects.responses_items import (
 )
 from podium.server.dialects.responses_output import (
     ENCRYPTED,
-    KEPT,
+    STORED_REQUEST_FIELDS,
     ResponsesWriter,
     encrypted_content,
     response_object,
@@ -152,7 +152,9 @@ class ResponsesDialect:
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             raw_body=body,
             extra=extra,
-            stored_fields={name: body[name] for name in KEPT if body.get(name) is not None},
+            stored_fields={
+                name: body[name] for name in STORED_REQUEST_FIELDS if body.get(name) is not None
+            },
             background=_background(fields, stream=stream),
         )
 

@@ -49,7 +49,7 @@ _ECHOED: Final = (
 )
 """Request fields that the response repeats; null if absent."""
 
-KEPT: Final = (
+STORED_REQUEST_FIELDS: Final = (
     *_ECHOED,
     *("model", "background", "include", "metadata", "parallel_tool_calls", "reasoning"),
     *("text", "tool_choice", "tools", "truncation"),

@@ -146,8 +146,8 @@ PING_AFTER_SECONDS: Final = 1.0
 WAIT_SECONDS: Final = 60
 """The longest wait for a free connection."""
 
-ANSWERS_PER_LEASE: Final = 5
-MIN_ANSWER_SECONDS: Final = 2.0
+TIMEOUTS_PER_LEASE: Final = 5
+MIN_TIMEOUT_SECONDS: Final = 2.0
 """A shared database must answer within a fifth of a lease, so that leases can still be renewed, but
 always has this many seconds."""
 
@@ -225,14 +225,14 @@ def connect(location: DatabaseLocation, *, lease_seconds: float | None = None) -
         settings = {"idle_in_transaction_session_timeout": f"{max(1, round(idle_seconds * 1000))}"}
         limits: dict[str, float] = {}
         if lease_seconds is not None:
-            seconds = max(MIN_ANSWER_SECONDS, lease_seconds / ANSWERS_PER_LEASE)
+            seconds = max(MIN_TIMEOUT_SECONDS, lease_seconds / TIMEOUTS_PER_LEASE)
             limits = {"command_timeout": seconds, "timeout": seconds}
         server = create_async_engine(
             location.url,
             hide_parameters=True,
             pool_size=CONNECTIONS,
             max_overflow=0,  # a connection above the pool would be opened anew each time
-            pool_timeout=min(WAIT_SECONDS, max(MIN_ANSWER_SECONDS, idle_seconds)),
+            pool_timeout=min(WAIT_SECONDS, max(MIN_TIMEOUT_SECONDS, idle_seconds)),
             connect_args={"server_settings": settings, **limits},
         )
         _ping_idle_connections(server)

@@ -39,7 +39,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.rate_limit import RateLimiter
 from podium.store.keys import (
-    AMOUNTS,
+    CHARGED_FIELDS,
     ZERO,
     Amount,
     KeyCharges,
@@ -77,12 +77,12 @@ ROUNDING_ERROR: Final = 1e-9
 KEPT_DAYS: Final = 2
 """Days for which the charge of a deleted run is remembered: longer than a run can be held."""
 
-PRUNED_DAYS: Final = 7
+PRUNING_WINDOW_DAYS: Final = 7
 """Days of charges that one pruning looks at, so that those of stored runs are not read for ever."""
 
 SETTLED_AT_ONCE: Final = 200
 
-SPARE_LEASE: Final = 0.5
+MIN_LEASE_SHARE_LEFT: Final = 0.5
 """The share of a lease that must be left to write reservations under it."""
 
 _NOW: Final = {
@@ -90,7 +90,7 @@ _NOW: Final = {
     "postgresql": "extract(epoch from clock_timestamp())::double precision",
 }
 
-_AMOUNTS: Final = ("used", "held_from_requests", "held_from_calls")
+_AMOUNTS: Final = ("used", "withheld_from_requests", "withheld_from_calls")
 
 _USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
 _TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
@@ -123,7 +123,9 @@ def database_time(dialect: str) -> ColumnElement[float]:
 def _add_usage(dialect: str) -> Executable:
     """Insert rows of usage, or add them to those with the same key."""
     statement = dialect_insert(dialect, KEY_USAGE).values(used_at=database_time(dialect))
-    sums = {name: KEY_USAGE.c[name] + statement.excluded[name] for name in ("requests", *AMOUNTS)}
+    sums = {
+        name: KEY_USAGE.c[name] + statement.excluded[name] for name in ("requests", *CHARGED_FIELDS)
+    }
     return statement.on_conflict_do_update(
         index_elements=KEY_USAGE.primary_key,
         set_={**sums, "used_at": statement.excluded.used_at},
@@ -185,9 +187,9 @@ async def _charge_runs(connection: AsyncConnection, charges: Sequence[RunCharge]
     for row in before:
         usage = latest[row["run_id"]].usage
         # Less than before is an older sum, and adds nothing.
-        increase = {name: max(0, getattr(usage, name) - row[name]) for name in AMOUNTS}
+        increase = {name: max(0, getattr(usage, name) - row[name]) for name in CHARGED_FIELDS}
         if any(increase.values()):
-            sums = {name: row[name] + increase[name] for name in AMOUNTS}
+            sums = {name: row[name] + increase[name] for name in CHARGED_FIELDS}
             written.append({**row, **sums, "key_id": usage.key_id, "day": usage.day})
             increases.append(replace(usage, requests=0, **increase))
     if written:
@@ -198,11 +200,11 @@ async def _charge_runs(connection: AsyncConnection, charges: Sequence[RunCharge]
 @cache
 def _ensure_charges(dialect: str) -> Executable:
     """Insert an empty charge for a run that has none, if its owner is a key."""
-    zeros = [literal(0).label(name) for name in AMOUNTS]
+    zeros = [literal(0).label(name) for name in CHARGED_FIELDS]
     row = select(bindparam("run", type_=Text), KEYS.c.id, literal("").label("day"), *zeros).where(
         KEYS.c.id == bindparam("key", type_=Text)
     )
-    names = ["run_id", "key_id", "day", *AMOUNTS]
+    names = ["run_id", "key_id", "day", *CHARGED_FIELDS]
     statement = dialect_insert(dialect, RUN_CHARGES).from_select(names, row)
     return statement.on_conflict_do_nothing(index_elements=RUN_CHARGES.primary_key)
 
@@ -217,7 +219,7 @@ async def mark_deleted(connection: AsyncConnection, run_ids: Sequence[str], day:
 async def prune_charges(connection: AsyncConnection, today: str) -> None:
     """Delete the charges of runs that were deleted days ago or never stored."""
     last = date.fromisoformat(today) - timedelta(days=KEPT_DAYS)
-    days = RUN_CHARGES.c.day.between(f"{last - timedelta(days=PRUNED_DAYS)}", f"{last}")
+    days = RUN_CHARGES.c.day.between(f"{last - timedelta(days=PRUNING_WINDOW_DAYS)}", f"{last}")
     stored = select(RUNS.c.id).where(RUNS.c.id == RUN_CHARGES.c.run_id)
     await connection.execute(delete(RUN_CHARGES).where(days, ~stored.exists()))
 
@@ -255,7 +257,7 @@ class QuotaStore(DatabasePart):
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             return ZERO
-        amounts = {name: row[name] for name in AMOUNTS}
+        amounts = {name: row[name] for name in CHARGED_FIELDS}
         return charged_amount(KeyUsage(key_id=row["key_id"], day=row["day"], model="", **amounts))
 
     async def take(
@@ -359,7 +361,7 @@ class ReservationStore(DatabasePart):
             begun = [row for row in map(quota.grant_new, new) if row is not None]
             await self._write(connection, (*larger, *refused, *begun, *decreased))
         granted = {row.id: row.needed for row in larger} | {
-            row.id: row.held_from_requests for row in begun
+            row.id: row.withheld_from_requests for row in begun
         }
         return ReservationResult(charges=quota.charges, others=quota.others, granted=granted)
 
@@ -428,7 +430,7 @@ class ReservationStore(DatabasePart):
             "key_id": key_id,
             **_days(day),
             "process": self._process,
-            "spare": self._lease_seconds * SPARE_LEASE,
+            "spare": self._lease_seconds * MIN_LEASE_SHARE_LEFT,
             "asking": [*asking, ""],
         }
         result = await connection.execute(_state_query(connection.dialect.name), parameters)
@@ -480,7 +482,10 @@ def _refuse(row: ReservationRow) -> ReservationRow:
     held = _held(row)
     calls = row.calls if held != row.used else 0
     return replace(
-        row, needed=held, held_from_calls=max_amount(row.held_from_requests, held), calls=calls
+        row,
+        needed=held,
+        withheld_from_calls=max_amount(row.withheld_from_requests, held),
+        calls=calls,
     )
 
 
@@ -490,40 +495,40 @@ class _RemainingQuota:
     def __init__(self, rules: Rules, state: RowMapping, asking: Iterable[ReservationRow]) -> None:
         self.charges = _key_charges(state)
         self.others = OtherReservations(
-            _amount(state, "other_held_from_requests"),
-            _amount(state, "other_held_from_calls"),
+            _amount(state, "other_withheld_from_requests"),
+            _amount(state, "other_withheld_from_calls"),
             int(state["other_calls"]),
         )
         charged = (self.charges.day, self.charges.month, self.charges.total)
         caps = (rules.per_day, rules.per_month, rules.in_total)
         self._caps = tuple(zip(caps, charged, strict=True))
-        self._held_from_requests = _amount(state, "held_from_requests")
-        self._held_from_calls = _amount(state, "held_from_calls")
+        self._withheld_from_requests = _amount(state, "withheld_from_requests")
+        self._withheld_from_calls = _amount(state, "withheld_from_calls")
         for row in asking:
-            self._held_from_requests += row.held_from_requests
-            self._held_from_calls += _held(row)
+            self._withheld_from_requests += row.withheld_from_requests
+            self._withheld_from_calls += _held(row)
 
     def grant_more(self, row: ReservationRow) -> bool:
         """Grant all that the reservation needs, if there is room."""
-        held = self._held_from_calls - _held(row) + row.needed
+        held = self._withheld_from_calls - _held(row) + row.needed
         if row.needed != row.used and not all(
             (cap.usd is None or charged.usd + held.usd <= cap.usd + ROUNDING_ERROR)
             and (cap.tokens is None or charged.tokens + held.tokens <= cap.tokens)
             for cap, charged in self._caps
         ):
             return False
-        self._held_from_calls = held
+        self._withheld_from_calls = held
         return True
 
     def grant_new(self, row: ReservationRow) -> ReservationRow | None:
         """Grant what the reservation expects, or what is left; None if nothing is."""
-        left = remaining_allowance(self._caps, self._held_from_requests)
+        left = remaining_allowance(self._caps, self._withheld_from_requests)
         if left.usd == 0 or left.tokens == 0:
             return None
-        granted = cap_amount(row.held_from_requests, left)
-        self._held_from_requests += granted
-        self._held_from_calls += granted
-        return replace(row, held_from_requests=granted, held_from_calls=granted)
+        granted = cap_amount(row.withheld_from_requests, left)
+        self._withheld_from_requests += granted
+        self._withheld_from_calls += granted
+        return replace(row, withheld_from_requests=granted, withheld_from_calls=granted)
 
 
 @cache
@@ -539,10 +544,10 @@ def _state_query(dialect: str) -> Select[Any]:
     others = RESERVATIONS.c.process != bindparam("process")
     sums = []
     for name in (
-        "held_from_requests_usd",
-        "held_from_requests_tokens",
-        "held_from_calls_usd",
-        "held_from_calls_tokens",
+        "withheld_from_requests_usd",
+        "withheld_from_requests_tokens",
+        "withheld_from_calls_usd",
+        "withheld_from_calls_tokens",
     ):
         used = RESERVATIONS.c[f"used_{name.rpartition('_')[2]}"]
         counted = case((alive, RESERVATIONS.c[name]), else_=used)

@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -199,9 +199,13 @@ RESERVATIONS: Final = Table(
     METADATA,
     Column("id", Text, primary_key=True),
     *_columns(Text, "key_id", "model", "run_id", "process"),
-    *_columns(Double, "used_usd", "held_from_requests_usd", "held_from_calls_usd"),
+    *_columns(Double, "used_usd", "withheld_from_requests_usd", "withheld_from_calls_usd"),
     *_columns(
-        BigInteger, "used_tokens", "held_from_requests_tokens", "held_from_calls_tokens", "calls"
+        BigInteger,
+        "used_tokens",
+        "withheld_from_requests_tokens",
+        "withheld_from_calls_tokens",
+        "calls",
     ),
     Index("reservations_by_key", "key_id"),
     Index("reservations_by_run", "run_id"),

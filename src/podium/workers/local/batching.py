@@ -44,7 +44,7 @@ class SharedByKey(Generic[Key, Value]):
             return value
 
 
-IDLE_TURNS: Final = 8
+IDLE_LOOP_ITERATIONS: Final = 8
 """A batch closes after this many turns of the callers' event loop without a new request.
 
 What follows from one event, such as the second steps of a thousand workflows, arrives within a few
@@ -247,7 +247,7 @@ def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
             is_over.set()
 
     try:
-        loop.call_soon_threadsafe(turn, IDLE_TURNS)
+        loop.call_soon_threadsafe(turn, IDLE_LOOP_ITERATIONS)
     except RuntimeError:
         return  # the loop is closed
     is_over.wait(longest)

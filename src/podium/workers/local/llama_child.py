@@ -24,7 +24,7 @@ With adapters there is none: llama.cpp does not record which adapter read a prom
 when its adapter changes.
 """
 
-SHARED_PROMPT = 0.5
+MIN_SLOT_SIMILARITY = 0.5
 """With adapters, the share of a prompt that a slot must have in common to be reused.
 
 llama.cpp's default of a tenth would let a worker whose prompt only begins like the conductor's take
@@ -81,7 +81,7 @@ def _load(settings: dict[str, Any]) -> Any:
     if settings["adapters"]:
         # A slot more for each, so that each may keep what it has read.
         parameters.n_parallel += len(settings["adapters"])
-        parameters.slot_prompt_similarity = SHARED_PROMPT
+        parameters.slot_prompt_similarity = MIN_SLOT_SIMILARITY
         parameters.cache_ram_mib = 0
     parameters.api_keys = [settings["key"]]
     parameters.hostnames = ["127.0.0.1"]

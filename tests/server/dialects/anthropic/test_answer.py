@@ -9,7 +9,7 @@ from anthropic.types.shared import ErrorResponse
 from podium.core.request import UNKNOWN_USAGE, Finish, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.anthropic import MESSAGES
-from podium.server.dialects.anthropic_response import UNREADABLE
+from podium.server.dialects.anthropic_response import RAW_ARGUMENTS_KEY
 from podium.server.dialects.request import ApiResponse
 from support.messages_sdk import answer, asked
 
@@ -70,7 +70,7 @@ def test_a_call_without_words_has_no_text_block() -> None:
 def test_arguments_that_are_not_an_object_are_passed_on_as_text(arguments: str) -> None:
     message = parse(answer(tool_calls=(call(arguments),)))
     assert isinstance(message.content[0], ToolUseBlock)
-    assert message.content[0].input == {UNREADABLE: arguments}
+    assert message.content[0].input == {RAW_ARGUMENTS_KEY: arguments}
 
 
 def test_thinking_is_shown_where_it_was_asked_for() -> None:

@@ -53,7 +53,7 @@ def enter_namespaces(disabled: Collection[str]) -> dict[str, str | None]:
         "network": lambda: kernel.unshare(kernel.CLONE_NEWNET),
         "processes": lambda: kernel.unshare(kernel.CLONE_NEWPID),
     }
-    missing: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = {}
     for name, step in steps.items():
         try:
             if name in disabled:
@@ -62,10 +62,10 @@ def enter_namespaces(disabled: Collection[str]) -> dict[str, str | None]:
                 raise OSError("only Linux has namespaces")
             step()
         except OSError as error:
-            missing[name] = str(error)
+            reasons[name] = str(error)
         else:
-            missing[name] = None
-    return missing
+            reasons[name] = None
+    return reasons
 
 
 def _new_users(uid: int, gid: int) -> None:
@@ -236,12 +236,12 @@ _MANY_PROCESSES: Final = 1024
 class Isolation(NamedTuple):
     """The layers by name: None if active, else the reason why not."""
 
-    missing: dict[str, str | None]
+    absence_reasons: dict[str, str | None]
     user: int | None = None
     """The user that the program becomes, if it is another."""
 
     def has(self, name: str) -> bool:
-        return self.missing[name] is None
+        return self.absence_reasons[name] is None
 
     @property
     def has_own_sockets(self) -> bool:
@@ -249,9 +249,9 @@ class Isolation(NamedTuple):
         return self.has(NETWORK) and self.has(MOUNTS)
 
 
-def build(missing: dict[str, str | None], disabled: Collection[str]) -> Isolation:
+def build(absence_reasons: dict[str, str | None], disabled: Collection[str]) -> Isolation:
     """Build every layer that belongs to the child itself, in its namespaces."""
-    found = dict(missing)
+    found = dict(absence_reasons)
     if found[NETWORK] is None:
         kernel.loopback_up()
     user = None if NOBODY in disabled else program_identity(own_root=True)

@@ -46,8 +46,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the first process of all never gets
     preload_checks(request.get("check"))
     disabled = request["disabled"]
-    missing = isolation.enter_namespaces(disabled)
-    if missing[isolation.PROCESSES] is None:
+    reasons = isolation.enter_namespaces(disabled)
+    if reasons[isolation.PROCESSES] is None:
         first = os.fork()
         if first:
             wait_for_init(first)
@@ -56,9 +56,9 @@ def main() -> NoReturn:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     tree = ProcessTree()
-    active = isolation.build(missing, disabled)
+    active = isolation.build(reasons, disabled)
     tree.reopen()
-    send({"layers": active.missing})
+    send({"layers": active.absence_reasons})
     if "program" in request:
         try:
             run_request(ChildContext(active, tree, request["limits"]), request)
