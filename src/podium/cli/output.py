@@ -69,9 +69,6 @@ class OutputLost(Exception):
         self.reason = reason
 
 
-# ---- writing
-
-
 def echo(text: str = "") -> None:
     _write(f"{clean_text(text)}\n")
 
@@ -149,9 +146,6 @@ def _command() -> re.Pattern[str]:
     from podium.cli.app import COMMANDS  # it imports this module
 
     return re.compile(rf"(?<![\w./-]){DEFAULT_PROGRAM}(?= (?:{'|'.join(COMMANDS)})\b)")
-
-
-# ---- formatting
 
 
 def clean_text(text: str) -> str:

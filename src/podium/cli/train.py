@@ -312,9 +312,6 @@ def _base_of(directory: Path) -> str:
     return file
 
 
-# ---- dry run
-
-
 def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
     has_pool = recipe.pool.file is None or Path(recipe.pool.file).exists()
     pool = worker_set.recipe_pool(recipe) if recipe.kind != "sft" and has_pool else None
@@ -359,7 +356,7 @@ def _format_value(value: Any) -> str:
 def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
     if recipe.kind == "sft":
         return [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
-    assumed = recipe.estimate
+    assumed, explored = recipe.estimate, taken.exploration_plans
     plan, own = "plan", ("conductor output", f"at most {taken.conductor_tokens:,} tokens")
     if recipe.kind == "evolve":
         plan, own = "run", ("candidates", f"{taken.candidates:,} a step")
@@ -367,11 +364,7 @@ def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         ("steps", f"{taken.steps:,}"),
         ("questions", f"{taken.questions:,}"),
         ("rollouts", f"{taken.rollouts:,}"),
-        *(
-            [("exploration", f"at most {taken.exploration_plans:,} plans")]
-            if taken.exploration_plans
-            else []
-        ),
+        *([("exploration", f"at most {explored:,} plans")] if explored else []),
         ("measurements", f"{taken.evaluation_plans:,} {plan}s"),
         ("worker calls", f"{taken.worker_calls:,}, at {calls_per_run(recipe):g} a {plan}"),
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),

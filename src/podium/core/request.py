@@ -356,10 +356,10 @@ def images_in(messages: Iterable[Message]) -> tuple[Image, ...]:
     messages = tuple(messages)
     parts = (part for message in messages for part in message.parts)
     shown = (image for part in parts if isinstance(part, ToolResult) for image in part.images)
-    return (*images_outside_tool_results(messages), *shown)
+    return (*message_images(messages), *shown)
 
 
-def images_outside_tool_results(messages: Iterable[Message]) -> tuple[Image, ...]:
+def message_images(messages: Iterable[Message]) -> tuple[Image, ...]:
     """Return the images of a conversation, except those in tool results."""
     return tuple(part for m in messages for part in m.parts if isinstance(part, Image))
 

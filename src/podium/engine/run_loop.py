@@ -44,7 +44,7 @@ from podium.core.request import (
     Message,
     ResponseOptions,
     images_in,
-    images_outside_tool_results,
+    message_images,
 )
 from podium.core.run import (
     ANSWER_ROLES,
@@ -85,7 +85,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
         images, shown = context.images, tuple[Image, ...]()
         if context.history:
             images, shown = (
-                (*images, *images_outside_tool_results(context.history)),
+                (*images, *message_images(context.history)),
                 images_in(context.history),
             )
         has_demands = images or shown or options is not DEFAULT_RESPONSE_OPTIONS

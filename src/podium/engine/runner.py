@@ -45,7 +45,7 @@ from podium.core.request import (
     Request,
     ResponseOptions,
     ToolResult,
-    images_outside_tool_results,
+    message_images,
 )
 from podium.core.run import (
     NO_REQUEST,
@@ -360,9 +360,7 @@ class Runner:
         if options.budget.depth == 0:
             pool = pool_at_depth(pool, 0, options.budget)
         earlier = (*options.history, *options.trailing_messages)
-        asked = (
-            (*options.images, *images_outside_tool_results(earlier)) if earlier else options.images
-        )
+        asked = (*options.images, *message_images(earlier)) if earlier else options.images
         demands = options.response_options
         if demands is not DEFAULT_RESPONSE_OPTIONS and demands == DEFAULT_RESPONSE_OPTIONS:
             demands = DEFAULT_RESPONSE_OPTIONS  # the fast path of plain questions

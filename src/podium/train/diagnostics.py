@@ -398,8 +398,6 @@ def _reward_warnings(seen: StepDiagnostics) -> dict[str, str]:
     return found
 
 
-# ---- baselines, measured before training
-
 BASELINES_FILE: Final = "baselines.json"
 
 

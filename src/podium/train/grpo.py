@@ -187,8 +187,6 @@ class _GrpoRun(TrainerCallback):
             self._training_log.note(str(found))
             self._baselines = found
 
-    # ---- one step
-
     def rollout(self, prompts: list[int], trainer: Any) -> dict[str, Any]:
         """Sample, execute, grade, reward and log the plans of a batch."""
         log, rollouts = self._training_log, self._rollouts
@@ -274,8 +272,6 @@ class _GrpoRun(TrainerCallback):
         if self._trainer.accelerator.scaler is None:  # a gradient scaler skips the step itself
             for parameter in parameters:
                 parameter.grad = None  # with a zero, momentum would still move the parameter
-
-    # ---- the trainer's model and event loop
 
     def _gather_model(self) -> AbstractContextManager[Any]:
         """Gather a model that DeepSpeed has partitioned, for as long as plans are sampled."""

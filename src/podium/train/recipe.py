@@ -111,8 +111,6 @@ class Recipe(Table):
     run: RunTable
     estimate: EstimateTable = EstimateTable()
 
-    # ---- checks of tables against each other
-
     @model_validator(mode="after")
     def _check_tables(self) -> Self:
         if [self.sft, self.grpo, self.evolve].count(None) != 2:
@@ -282,8 +280,6 @@ class Recipe(Table):
                 return False
             table = getattr(table, key)
         return True
-
-    # ---- what follows from the keys
 
     @cached_property
     def kind(self) -> Kind:

@@ -118,8 +118,6 @@ class Rollouts:
         self.scoring_seconds = 0.0
         self.too_long = 0
 
-    # ---- one batch
-
     def collect(
         self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop
     ) -> RolloutBatch:
@@ -155,8 +153,6 @@ class Rollouts:
         plans = self._sample(exercises, Sampling(self._grpo.max_completion_tokens, temperature))
         self._score(plans, loop)
         return _as_rollouts(plans)
-
-    # ---- sampling
 
     def fits(self, exercise: Exercise) -> bool:
         """Return whether the prompt is within `grpo.max_prompt_tokens`; prompts are never cut."""
@@ -219,8 +215,6 @@ class Rollouts:
         following = one.exercise._replace(context=context)
         return following if self.fits(following) else one.exercise
 
-    # ---- exploring
-
     def _vary(
         self, group: Sequence[SampledPlan], others: Sequence[SampledPlan]
     ) -> list[SampledPlan]:
@@ -270,8 +264,6 @@ class Rollouts:
         made = sorted(varied, key=lambda one: one.reward, reverse=True)[: self._grpo.explore]
         return [best, *others[: len(group) - 1 - len(made)], *made]
 
-    # ---- scoring
-
     def _score(self, plans: Sequence[SampledPlan], loop: asyncio.AbstractEventLoop) -> None:
         """Score the plans; equal plans for one exercise are executed once."""
         if not plans:
@@ -305,8 +297,6 @@ class Rollouts:
             completion_tokens=len(one.tokens),
             may_continue=one.may_continue,
         )
-
-    # ---- rewards
 
     def _rewards(self, plans: Sequence[SampledPlan]) -> list[float | None]:
         """Return the rewards, or with `recursion.normalise_per_round` the advantages."""

@@ -200,9 +200,6 @@ def with_fixed_subtasks(workflow: Workflow) -> Workflow:
     return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
 
 
-# ---- the pool
-
-
 def recipe_pool(recipe: Recipe) -> Pool:
     if recipe.pool.file is not None:
         return pool_settings(recipe).pool

@@ -100,7 +100,7 @@ class Principal:
             return False
         return self.workers is None or model in self.workers
 
-    def check_model(self, model: str, provider: str = "") -> None:
+    def check_model(self, model: str, provider: str = "", field: str = "model") -> None:
         """Raise `ApiError` forbidden if the key does not allow the tier or worker."""
         self.check_enabled(model)
         if not self.can_use(model, provider):
@@ -108,7 +108,7 @@ class Principal:
                 "forbidden",
                 f"key {self.name!r} does not allow the model {model!r}; choose one of "
                 f"GET /v1/models, or use another key",
-                field="model",
+                field=field,
             )
 
     def check_enabled(self, worker: str) -> None:
@@ -121,14 +121,7 @@ class Principal:
         """Check the workers (name to provider) of the caller's own workflow."""
         self.require("workflow")
         for worker, provider in workers.items():
-            self.check_enabled(worker)
-            if not self.can_use(worker, provider):
-                raise ApiError(
-                    "forbidden",
-                    f"key {self.name!r} does not allow the worker {worker!r}; choose one of "
-                    f"GET /v1/models for the step, or use another key",
-                    field="podium.workflow",
-                )
+            self.check_model(worker, provider, field="podium.workflow")
 
     def check_grant(self, rules: Rules) -> None:
         """Raise `ApiError` forbidden if the rules of another key allow more than this key has."""

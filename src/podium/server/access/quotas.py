@@ -230,10 +230,8 @@ class KeyBudget:
             self._wake()
 
     def settle(self, reservation: Reservation, charged: Amount) -> None:
-        self._withheld_from_requests = (
-            self._withheld_from_requests - reservation.withheld_from_requests
-        )
-        self._withheld_from_calls = self._withheld_from_calls - reservation.withheld_from_calls
+        self._withheld_from_requests -= reservation.withheld_from_requests
+        self._withheld_from_calls -= reservation.withheld_from_calls
         self._reservations -= 1
         if not self._reservations:
             self._withheld_from_requests = self._withheld_from_calls = ZERO  # drop rounding errors

@@ -26,7 +26,7 @@ from podium.core.request import (
     Request,
     ResponseOptions,
     ToolResult,
-    images_outside_tool_results,
+    message_images,
 )
 from podium.core.run import GuardrailCheck, GuardrailStage, new_run_id, total_cost, total_usage
 from podium.core.worker import Worker
@@ -338,7 +338,7 @@ def _check(request: ApiRequest, profile: WorkerProfile) -> None:
     check_response_options(options)
     if options.schema is not None:
         check_schema(options.schema)
-    needed = sole_worker_capabilities(options, images_outside_tool_results(request.messages))
+    needed = sole_worker_capabilities(options, message_images(request.messages))
     missing = needed - profile.capabilities
     if missing:
         raise ApiError(

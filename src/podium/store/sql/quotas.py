@@ -63,6 +63,7 @@ from podium.store.sql.tables import (
     PROCESS_LEASES,
     RATE_BUCKETS,
     RESERVATIONS,
+    RESERVED_AMOUNTS,
     RUN_CHARGES,
     RUNS,
     dialect_insert,
@@ -90,7 +91,6 @@ _NOW: Final = {
     "postgresql": "extract(epoch from clock_timestamp())::double precision",
 }
 
-_AMOUNTS: Final = ("used", "withheld_from_requests", "withheld_from_calls")
 
 _USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
 _TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
@@ -443,8 +443,8 @@ class ReservationStore(DatabasePart):
         values = [
             {
                 **{name: getattr(row, name) for name in ("id", "key_id", "run_id", "calls")},
-                **{f"{name}_usd": getattr(row, name).usd for name in _AMOUNTS},
-                **{f"{name}_tokens": getattr(row, name).tokens for name in _AMOUNTS},
+                **{f"{name}_usd": getattr(row, name).usd for name in RESERVED_AMOUNTS},
+                **{f"{name}_tokens": getattr(row, name).tokens for name in RESERVED_AMOUNTS},
                 "model": storable_text(row.model),
                 "process": self._process,
             }

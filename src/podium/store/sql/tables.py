@@ -194,19 +194,15 @@ RUN_CHARGES: Final = Table(
     Index("run_charges_by_day", "day"),
 )
 
+RESERVED_AMOUNTS: Final = ("used", "withheld_from_requests", "withheld_from_calls")
+
 RESERVATIONS: Final = Table(
     "reservations",
     METADATA,
     Column("id", Text, primary_key=True),
     *_columns(Text, "key_id", "model", "run_id", "process"),
-    *_columns(Double, "used_usd", "withheld_from_requests_usd", "withheld_from_calls_usd"),
-    *_columns(
-        BigInteger,
-        "used_tokens",
-        "withheld_from_requests_tokens",
-        "withheld_from_calls_tokens",
-        "calls",
-    ),
+    *_columns(Double, *(f"{name}_usd" for name in RESERVED_AMOUNTS)),
+    *_columns(BigInteger, *(f"{name}_tokens" for name in RESERVED_AMOUNTS), "calls"),
     Index("reservations_by_key", "key_id"),
     Index("reservations_by_run", "run_id"),
 )
