@@ -228,6 +228,7 @@ async def test_workers_excluded_by_the_caller_see_nothing_here() -> None:
         ({"question": ""}, "question\n  String should have at least 1 character"),
         ({"question": "q", "tier": "best"}, "tier\n  Input should be"),
         ({"question": "q", "max_steps": 0}, "max_steps\n  Input should be"),
+        ({"question": "q", "budget": 0.01}, "budget\n  Extra inputs are not permitted"),
         ({"question": "  "}, "the question is empty; ask something"),
     ],
 )
@@ -238,6 +239,14 @@ async def test_wrong_arguments_are_an_error_that_the_model_can_read(
         result = await talk.use("ask", **arguments)
     assert result["isError"]
     assert said in result["content"][0]["text"]
+
+
+async def test_more_calls_than_the_limit_are_refused() -> None:
+    server = create_server(scripted(), max_calls=0)
+    async with Client(server, mode="legacy") as client:
+        result = await client.call_tool("ask", {"question": "q"})
+    assert result.is_error
+    assert "too many calls are running; retry later" in str(result.content)
 
 
 async def test_a_run_that_fails_is_an_error_with_the_reason() -> None:

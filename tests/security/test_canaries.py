@@ -275,7 +275,7 @@ def shown_by(response: httpx.Response) -> str:
 )
 @pytest.mark.parametrize(
     "command",
-    [("doctor",), ("doctor", "--json"), ("ask", "Why?"), ("runs", "list"), ("pool", "list")],
+    [("doctor",), ("ask", "Why?"), ("runs", "list"), ("pool", "list")],
 )
 def test_configuration_output_and_errors_contain_no_secrets(
     wrong: str,

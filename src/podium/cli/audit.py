@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,14 +14,7 @@ import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.output import (
-    ExitCode,
-    echo,
-    echo_error,
-    echo_json,
-    format_local_time,
-    to_one_line,
-)
+from podium.cli.output import ExitCode, echo, echo_error, echo_json, format_local_time, to_one_line
 from podium.cli.session import Result, run_with_store
 from podium.core.errors import UsageError
 from podium.core.run import timestamp
@@ -77,7 +71,10 @@ def verify(
     Each entry holds a digest of itself and of the one before. Note the last digest elsewhere, and
     pass it as --head later: nothing else can show that entries were cut off at the end.
     """
-    checked = _with_log(config, lambda log: log.verify(head))
+    noted = head and head.strip().lower()
+    if noted and not re.fullmatch("[0-9a-f]{64}", noted):
+        raise UsageError("--head takes a whole digest, 64 hexadecimal digits")
+    checked = _with_log(config, lambda log: log.verify(noted))
     if json:
         echo_json(asdict(checked))
     elif checked.problem is None:

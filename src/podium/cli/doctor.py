@@ -34,11 +34,7 @@ from podium.cli.output import (
 )
 from podium.client.assembly import assemble, connect_endpoints, load_router
 from podium.config import Settings, WorkerSettings
-from podium.config.local_servers import (
-    DEFAULT_SERVERS,
-    MAX_MODELS,
-    find_local_servers,
-)
+from podium.config.local_servers import DEFAULT_SERVERS, MAX_MODELS, find_local_servers
 from podium.config.sources import find_config_file
 from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER
@@ -152,6 +148,9 @@ def _examine_pool(settings: Settings) -> list[str]:
     try:
         if not problems:
             assemble(settings, os.environ, http)
+    except PodiumError as error:
+        problems.append(str(error))
+    try:
         for line in mini_tier_lines(settings):
             echo(with_program_name(to_one_line(line)))
     except PodiumError as error:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from importlib.util import find_spec

@@ -19,12 +19,7 @@ from podium.cli.output import ExitCode, echo, echo_error, pluralize, with_progra
 from podium.cli.pool import check_workers
 from podium.cli.session import answer_once
 from podium.config.settings import DEFAULT_RUN_USD
-from podium.config.sources import (
-    DEFAULT_POOL,
-    FILE_NAME,
-    DiscoveredWorkers,
-    discover_workers,
-)
+from podium.config.sources import DEFAULT_POOL, FILE_NAME, DiscoveredWorkers, discover_workers
 from podium.config.workers import WorkerTable
 from podium.core.errors import UsageError
 from podium.workers.catalogue import Catalogue

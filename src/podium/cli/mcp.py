@@ -8,13 +8,7 @@ from typing import Annotated
 import typer
 
 from podium.cli import options
-from podium.cli.options import (
-    BudgetOptions,
-    Omit,
-    PlanningOptions,
-    PoolOptions,
-    with_option_groups,
-)
+from podium.cli.options import BudgetOptions, Omit, PlanningOptions, PoolOptions, with_option_groups
 from podium.cli.session import Session
 from podium.core.errors import ConfigError, UsageError, install_command
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
@@ -15,12 +17,13 @@ from podium._version import __version__
 from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
 from podium.client.run_options import RunOptions
-from podium.core.errors import PodiumError
+from podium.core.errors import PodiumError, Unavailable
 from podium.core.events import Event, describe_progress
 from podium.core.run import Run, Tier
 from podium.workers.mcp import EXCLUDED
 
 LIMITS: Final = ("max_steps", "rounds", "budget")
+MAX_CALLS: Final = 32
 
 Question = Annotated[str, Field(min_length=1, description="the whole question")]
 TierChoice = Annotated[
@@ -79,21 +82,15 @@ class AskResult:
     cost_usd: float | None
 
 
-def create_server(podium: AsyncPodium, defaults: RunOptions | None = None) -> MCPServer[Any]:
-    """Return a server of the tools; `defaults` are the options of every run."""
-    server = MCPServer(
-        "podium",
-        title="Podium",
-        version=__version__,
-        instructions="Podium answers questions with several language models. Use ask for an "
-        "answer, plan to see beforehand which model would do what.",
-        log_level="WARNING",
-    )
+def create_server(
+    podium: AsyncPodium, defaults: RunOptions | None = None, *, max_calls: int = MAX_CALLS
+) -> MCPServer[Any]:
+    """Return a server of the tools; `defaults` are the options of every run.
 
-    @server.tool(
-        title="Ask a pool of models",
-        annotations=ToolAnnotations(open_world_hint=True, destructive_hint=False),
-    )
+    More than `max_calls` at once are refused.
+    """
+    slots = asyncio.Semaphore(max_calls)
+
     async def ask(
         context: Context,
         question: Question,
@@ -118,17 +115,14 @@ def create_server(podium: AsyncPodium, defaults: RunOptions | None = None) -> MC
                 podium, defaults, context, tier, max_steps, rounds, quality_bias, budget_usd
             )
             options["emit"] = report
-            run = await podium.ask(question, **options)
+            async with _slot(slots):
+                run = await podium.ask(question, **options)
         except PodiumError as error:
             return _error(error)
         finally:
             await asyncio.gather(*sending, return_exceptions=True)
         return _run_result(run)
 
-    @server.tool(
-        title="Plan without executing",
-        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=True),
-    )
     async def plan(
         context: Context,
         question: Question,
@@ -143,7 +137,8 @@ def create_server(podium: AsyncPodium, defaults: RunOptions | None = None) -> MC
             options = await _run_options(
                 podium, defaults, context, tier, max_steps, None, quality_bias, budget_usd
             )
-            document = plan_document(question, await podium.plan(question, **options))
+            async with _slot(slots):
+                document = plan_document(question, await podium.plan(question, **options))
         except PodiumError as error:
             return _error(error)
         lines = [
@@ -152,7 +147,38 @@ def create_server(podium: AsyncPodium, defaults: RunOptions | None = None) -> MC
         ]
         return CallToolResult(content=_text("\n".join(lines)), structured_content=document)
 
-    return server
+    ask_hints = ToolAnnotations(open_world_hint=True, destructive_hint=False)
+    plan_hints = ToolAnnotations(read_only_hint=True, open_world_hint=True)
+    return MCPServer(
+        "podium",
+        title="Podium",
+        version=__version__,
+        instructions="Podium answers questions with several language models. Use ask for an "
+        "answer, plan to see beforehand which model would do what.",
+        tools=[
+            _strict_tool(ask, "Ask a pool of models", ask_hints),
+            _strict_tool(plan, "Plan without executing", plan_hints),
+        ],
+        log_level="WARNING",
+    )
+
+
+def _strict_tool(function: Callable[..., Any], title: str, hints: ToolAnnotations) -> Tool:
+    """Return a tool that refuses unknown arguments: a misspelt cap would not count."""
+    tool = Tool.from_function(function, title=title, annotations=hints)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
+
+
+@asynccontextmanager
+async def _slot(slots: asyncio.Semaphore) -> AsyncIterator[None]:
+    if slots.locked():
+        raise Unavailable("too many calls are running; retry later")
+    async with slots:
+        yield
 
 
 async def _run_options(

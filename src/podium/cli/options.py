@@ -47,12 +47,7 @@ from podium.config.settings import EVOLVED_PREFIX, default_planner
 from podium.config.workers import PROVIDERS
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
-from podium.core.pool import (
-    CONDUCTOR_PROVIDER,
-    MCP_PREFIX,
-    PYTHON_PROVIDER,
-    excludable_names,
-)
+from podium.core.pool import CONDUCTOR_PROVIDER, MCP_PREFIX, PYTHON_PROVIDER, excludable_names
 from podium.core.run import Run, Tier
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.local.sources import is_repository

@@ -119,24 +119,28 @@ async def _check(pool: PoolOptions) -> tuple[Settings, list[WorkerCheck]]:
     return settings, await check_models(settings, offline=pool.offline)
 
 
-async def check_models(settings: Settings, *, offline: bool = False) -> list[WorkerCheck]:
+async def check_models(
+    settings: Settings, *, offline: bool = False, seconds: float = CHECK_TIMEOUT
+) -> list[WorkerCheck]:
     """Send every model one tiny request."""
     http = Http()
     models = [worker for worker in settings.workers if worker.profile.is_model]
     try:
         return await asyncio.gather(
-            *(_check_worker(worker, http, offline=offline) for worker in models)
+            *(_check_worker(worker, http, offline, seconds) for worker in models)
         )
     finally:
         await http.close()
 
 
-async def _check_worker(worker: WorkerSettings, http: Http, *, offline: bool) -> WorkerCheck:
+async def _check_worker(
+    worker: WorkerSettings, http: Http, offline: bool, seconds: float
+) -> WorkerCheck:
     profile = worker.profile
     try:
         for model in worker_weights(worker):
             await fetch(model, offline=offline)
-        async with connect_worker(worker, http) as connected, asyncio.timeout(CHECK_TIMEOUT):
+        async with connect_worker(worker, http) as connected, asyncio.timeout(seconds):
             started = time.perf_counter()
             reply = await connected.reply(CHECK_REQUEST)
             latency = time.perf_counter() - started

@@ -42,26 +42,14 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.cli.pool import connect_worker
-from podium.cli.run_views import (
-    compare_runs,
-    comparison_document,
-    print_differences,
-    run_lines,
-)
+from podium.cli.run_views import compare_runs, comparison_document, print_differences, run_lines
 from podium.cli.session import answer_once, run_with_store
 from podium.client.documents import feedback_document, run_document, summary_document
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.core.errors import StoreError, UnreadableRun, UsageError
 from podium.core.run import Run, RunStatus, Tier, dump, timestamp
-from podium.store import (
-    EVERY_RUN,
-    Feedback,
-    RunFilter,
-    RunStore,
-    RunSummary,
-    correction_task,
-)
+from podium.store import EVERY_RUN, Feedback, RunFilter, RunStore, RunSummary, correction_task
 from podium.store.audit import AuditAction, local_event
 from podium.store.base import MAX_ANSWER, MAX_COMMENT
 from podium.workers import Http

@@ -275,8 +275,12 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         echo(str(recipe.output))
 
 
+LOADING_TIMEOUT: Final = 180.0
+"""Seconds for a worker's first reply; local weights may be loaded before it."""
+
+
 def _require_answers(settings: Settings) -> None:
-    checks = asyncio.run(check_models(settings))
+    checks = asyncio.run(check_models(settings, seconds=LOADING_TIMEOUT))
     failed = [f"{check.worker}: {check.error}" for check in checks if check.error is not None]
     if failed:
         raise Unavailable(f"{settings.source}: no answer from {'; '.join(failed)}")

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from podium._util.lab import lab_extra
 from podium.conductors import (
@@ -44,6 +44,9 @@ from podium.workers.balanced import BalancedWorker, Deployment
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
     from podium.conductors.routing import LearnedRouter
     from podium_lab.evolution.hidden_states import HiddenStateReader
+
+
+_NEEDED: Final = {"model": "worker", "fixed": "workflow", "evolved": "coordinator"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,10 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
             overlap=chosen.overlap,
             speculate=chosen.speculate,
         )
-    else:
+    elif chosen.kind in ("rules", "router"):
         conductor = RulesConductor() if chosen.kind == "rules" else RouterConductor()
+    else:
+        raise ConfigError(f"the conductor of kind {chosen.kind!r} lacks its {_NEEDED[chosen.kind]}")
     return Assembly(
         tuple(workers.values()),
         settings.pool,

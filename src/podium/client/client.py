@@ -40,25 +40,12 @@ from podium.core.pool import Pool, WorkerProfile, check_excluded, excludable_nam
 from podium.core.run import Round, Run, Tier
 from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
-from podium.engine import (
-    BreakerPolicy,
-    CallPolicy,
-    Hedge,
-    RetryPolicy,
-    Toolbox,
-    check_hedges,
-)
+from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy, Toolbox, check_hedges
 from podium.engine.guardrails import Guardrail, Hook, as_guardrail
 from podium.engine.guardrails.chain import GuardrailStates
 from podium.engine.guardrails.redaction import restore_events
 from podium.engine.runner import Options, Runner
-from podium.store import (
-    HEARTBEATS_PER_LEASE,
-    LEASE_SECONDS,
-    Heartbeat,
-    RunStore,
-    open_store,
-)
+from podium.store import HEARTBEATS_PER_LEASE, LEASE_SECONDS, Heartbeat, RunStore, open_store
 from podium.store.journal import RunSink, journal_events
 from podium.workers import Http
 from podium.workers.mcp import McpServers

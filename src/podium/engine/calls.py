@@ -29,14 +29,7 @@ from podium.core.errors import (
     WorkerError,
 )
 from podium.core.pool import Limits
-from podium.core.request import (
-    NO_USAGE,
-    UNKNOWN_USAGE,
-    Reply,
-    Request,
-    Usage,
-    plausible_usage,
-)
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Reply, Request, Usage, plausible_usage
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.run import Attempt
 from podium.core.worker import OnDelta, OnRetry, Worker

@@ -31,12 +31,7 @@ from podium.core.errors import (
 )
 from podium.core.events import Emit, RoundPlanned, RunStarted
 from podium.core.json_schema import check_schema
-from podium.core.pool import (
-    CONDUCTOR_PROVIDER,
-    Pool,
-    WorkerProfile,
-    check_demands,
-)
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile, check_demands
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
     Image,
@@ -47,15 +42,7 @@ from podium.core.request import (
     ToolResult,
     message_images,
 )
-from podium.core.run import (
-    NO_REQUEST,
-    ClientRequest,
-    Round,
-    Run,
-    Tier,
-    new_run_id,
-    timestamp,
-)
+from podium.core.run import NO_REQUEST, ClientRequest, Round, Run, Tier, new_run_id, timestamp
 from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.engine.calls import CallPolicy, Calls

@@ -28,11 +28,7 @@ from podium.evals.sample import (
     sample_context,
 )
 from podium.evals.setup import EvalSetup
-from podium.evals.strategies.registry import (
-    check_strategy,
-    expand_candidates,
-    make_strategy,
-)
+from podium.evals.strategies.registry import check_strategy, expand_candidates, make_strategy
 
 BEST_OF_SEVERAL: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
 BEST_WORKER: Final = (

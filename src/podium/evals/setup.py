@@ -29,11 +29,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.evals.sample import (
-    CountedWorker,
-    EvalContext,
-    RepeatCachedWorker,
-)
+from podium.evals.sample import CountedWorker, EvalContext, RepeatCachedWorker
 from podium.workers import Http
 from podium.workers.cached import ReplyCache
 from podium.workers.local import weights

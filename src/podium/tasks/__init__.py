@@ -11,13 +11,7 @@ from __future__ import annotations
 
 from podium.tasks.benchmarks import BENCHMARKS, load_records
 from podium.tasks.graders import GRADERS, make_grader
-from podium.tasks.records import (
-    LoadedTasks,
-    SkippedLine,
-    TaskRecord,
-    read_records,
-    save_suite,
-)
+from podium.tasks.records import LoadedTasks, SkippedLine, TaskRecord, read_records, save_suite
 from podium.tasks.suites import (
     NAMES,
     SplitShares,

@@ -13,10 +13,7 @@ import re
 import sys
 from typing import Final
 
-from math_verify import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    parse,
-    verify,
-)
+from math_verify import parse, verify  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 MAX_BYTES: Final = 4 * 1024**3
 """Memory, after which an expression is too large to be compared."""

@@ -23,12 +23,7 @@ from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.tasks.answers import MAX_ANSWER_CHARS, extract_answer, nearest, render_prompt
-from podium.tasks.benchmarks import (
-    BENCHMARKS,
-    load_records,
-    read_benchmark,
-    resolve_benchmark,
-)
+from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark, resolve_benchmark
 from podium.tasks.readers import import_optional
 from podium.tasks.records import ENDINGS, LoadedTasks, TaskRecord, read_task_file
 from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program

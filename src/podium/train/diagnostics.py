@@ -341,6 +341,7 @@ def _worker_warnings(seen: StepDiagnostics) -> dict[str, str]:
 
 
 def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
+    """Warn of one-step plans; whether a kind of task needs more is not known here."""
     wrong = ", ".join(
         f"{kind or 'all tasks'} {accuracy:.2f}"
         for kind, accuracy in sorted(seen.accuracy_by_kind.items())
@@ -350,7 +351,7 @@ def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
         return {}
     return {
         "steps": f"{seen.one_step_share:.0%} of the plans have one step, while these are mostly "
-        f"wrong: {wrong}; let the warm start show more plans of several steps"
+        f"wrong: {wrong}; if they need several, let the warm start show more of those"
     }
 
 

@@ -340,7 +340,7 @@ def disk_bytes(recipe: Recipe) -> int:
     """Estimate the disk space of the reply cache and the checkpoints."""
     kept = recipe.run.cache_mb * 1_000_000 if recipe.kind != "sft" else 0
     if recipe.kind == "evolve":
-        return kept  # a checkpoint is as small as the coordinator
+        return kept  # evolution keeps no checkpoints
     parameters = float(count_parameters(recipe.model.base))
     if recipe.model.lora is not None:
         adapters = len(recipe.sft.adapters) if recipe.sft and recipe.sft.adapters else 1

@@ -86,9 +86,10 @@ class TrainingLog:
         spent = {f"seconds/{what}": round(value, 3) for what, value in (seconds or {}).items()}
         self._more = {**spent, "solved_by_exploring": solved_by_exploring}
         warnings = collapse_warnings(seen, self._history)
-        fresh = warnings.keys() - set().union(*self._recent_warnings)
+        recent = set[str]().union(*self._recent_warnings)
+        fresh = [name for name in warnings if name not in recent]
         self._history.append(seen)
-        self._recent_warnings.append(fresh)
+        self._recent_warnings.append(set(fresh))
         for name in fresh:
             self.warn(warnings[name])
 

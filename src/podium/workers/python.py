@@ -25,12 +25,7 @@ from podium.core.request import Reply, Request, Usage
 from podium.core.worker import Worker
 from podium.workers.endpoints import Endpoint
 from podium.workers.http import Http
-from podium.workers.sandbox import (
-    ProgramLimits,
-    ProgramResult,
-    isolation_problem,
-    run_program,
-)
+from podium.workers.sandbox import ProgramLimits, ProgramResult, isolation_problem, run_program
 
 LONGEST_PROGRAM: Final = 100_000
 LONGEST_OUTPUT: Final = 8_000

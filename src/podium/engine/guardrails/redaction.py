@@ -19,15 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
-from podium.core.events import (
-    Emit,
-    Event,
-    RunDone,
-    RunStarted,
-    StepDelta,
-    StepDone,
-    ToolCallDelta,
-)
+from podium.core.events import Emit, Event, RunDone, RunStarted, StepDelta, StepDone, ToolCallDelta
 from podium.engine.guardrails.base import Block, GuardrailInput, Hook, Pass, Redact, Verdict
 
 Kind = Literal[

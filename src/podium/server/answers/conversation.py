@@ -15,15 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from podium.core.request import (
-    Image,
-    Message,
-    Part,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-)
+from podium.core.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from podium.core.run import Run
 from podium.engine.guardrails.redaction import PLACEHOLDER
 from podium.server.api_error import invalid

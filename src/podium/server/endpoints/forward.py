@@ -12,15 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
-from podium.core.request import (
-    UNKNOWN_USAGE,
-    Delta,
-    Reply,
-    Request,
-    ResponseOptions,
-    Usage,
-    user,
-)
+from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, ResponseOptions, Usage, user
 from podium.core.worker import Worker
 from podium.server.access import Principal
 from podium.server.answers.result import ApiResult, StreamSink

@@ -30,12 +30,7 @@ from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import IDEMPOTENCY_HEADER
 from podium.server.api_error import ApiError, error_fields, invalid, to_api_error
 from podium.server.dialects.fields import UnknownKey, collect_unknown, format_unknown
-from podium.server.dialects.request import (
-    ApiRequest,
-    Dialect,
-    IdempotencyKey,
-    merge_podium_headers,
-)
+from podium.server.dialects.request import ApiRequest, Dialect, IdempotencyKey, merge_podium_headers
 from podium.server.endpoints.http import (
     CLIENT_CLOSED_REQUEST,
     ClientDisconnected,
