@@ -147,7 +147,7 @@ def test_errors_are_reported_before_training(
 def test_a_pool_that_does_not_answer_is_reported_before_anything_is_trained(
     podium: Podium, trainer: Trainer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def check_models(settings: Settings) -> list[WorkerCheck]:
+    async def check_models(settings: Settings, seconds: float) -> list[WorkerCheck]:
         return [WorkerCheck(worker="one", error="asleep"), WorkerCheck(worker="two")]
 
     monkeypatch.setattr("podium.cli.train.check_models", check_models)
@@ -163,7 +163,7 @@ def test_only_one_of_accelerates_processes_asks_the_workers_and_writes(
     assert podium("train", "grpo", recipe).code == 0
     (recipe.parent / "out" / "checkpoints" / "checkpoint-1" / STATE_FILE).unlink()
 
-    async def check_models(settings: Settings) -> list[WorkerCheck]:
+    async def check_models(settings: Settings, seconds: float) -> list[WorkerCheck]:
         raise AssertionError("the first process asks for all")
 
     monkeypatch.setattr("podium.cli.train.check_models", check_models)
