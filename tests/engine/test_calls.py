@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chaos.faults import FaultyWorker
+from benchmarks.chaos.faulty import FaultyWorker
 from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import (
     BadReply,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 
 import pytest
 
-from benchmarks.chaos.faults import FAULTS, FaultyWorker, evenly
+from benchmarks.chaos.faulty import FAULTS, FaultyWorker, evenly
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget
 from podium.core.events import Event, StepDelta

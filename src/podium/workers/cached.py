@@ -134,13 +134,12 @@ class ReplyCache:
                     future.set_result(outcome)
 
     def close(self) -> None:
-        """Close the file; the cache continues in memory."""
+        """Write what is left to write, and close the file."""
         try:
             self._database.close()
         except sqlite3.Error as error:
-            self._continue_in_memory(error)
-        else:
-            self._database = _ReplyDatabase(None, self._max_bytes)
+            self._database.abandon()
+            self._warn(error)
 
     def __enter__(self) -> Self:
         return self
@@ -149,13 +148,16 @@ class ReplyCache:
         self.close()
 
     def _continue_in_memory(self, error: Exception) -> None:
+        self._warn(error)
+        self._database = _ReplyDatabase(None, self._max_bytes)
+
+    def _warn(self, error: Exception) -> None:
         log.warning(
             "the reply cache %s cannot be used: %s; replies are cached in memory only; "
             "free disk space, or repair or move the file, before the next run",
             self.path,
             error,
         )
-        self._database = _ReplyDatabase(None, self._max_bytes)
 
 
 class CachedWorker:

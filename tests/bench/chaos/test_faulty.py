@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.chaos.faults import FAULTS, FaultyWorker, evenly
+from benchmarks.chaos.faulty import FAULTS, FaultyWorker, evenly
 from podium.core.errors import BadReply, RateLimited, Unavailable, WorkerError
 from podium.core.request import Delta, Reply, Request, user
 from podium.workers import ScriptedWorker
