@@ -44,11 +44,7 @@ def evenly(share: float) -> dict[str, float]:
 
 
 class FaultyWorker:
-    """A worker with a share of calls for each fault. `injected` counts the faults by name.
-
-    The fault of a call follows from the seed, the worker's name, the request's text and how often
-    it was asked before: the same calls meet the same faults in any order, and a retry draws anew.
-    """
+    """A worker with a share of calls for each fault. `injected` counts the faults by name."""
 
     def __init__(self, worker: Worker, shares: Mapping[str, float], seed: int = 0) -> None:
         self.profile = worker.profile

@@ -1,8 +1,8 @@
 """Run an evaluation from its specification, and report a row per strategy.
 
-spec = EvalSpec(strategies=("conductor", "moa"), limit=60, seed=7)
-report = await run_eval(setup, spec)
-print(report.document())
+    spec = EvalSpec(strategies=("conductor", "moa"), limit=60, seed=7)
+    report = await run_eval(setup, spec)
+    print(report.document())
 
 A suite file has the options of an evaluation in TOML; paths are relative to the file, and command
 line options take precedence:
