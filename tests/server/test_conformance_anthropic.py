@@ -15,7 +15,17 @@ from podium.core.errors import Unavailable
 from podium.core.request import Delta, Image, Reply, Request, Thinking, ToolResult
 from podium.core.workflow import Step
 from podium.store.keys import Rules
-from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, not_allowed, results_of, run_of
+from support.conformance import (
+    PICTURE_URL,
+    PIXEL,
+    TWO_STEPS,
+    ULTRA,
+    WHY,
+    Sum,
+    not_allowed,
+    results_of,
+    run_of,
+)
 from support.loopback import PATIENCE, USED, Runtime, calling
 from support.messages_sdk import events_of
 
@@ -307,7 +317,7 @@ async def test_structured_output_is_parsed_by_the_async_client(
 
 SOURCES: Final[Any] = [
     {"type": "base64", "media_type": "image/png", "data": PIXEL},
-    {"type": "url", "url": "https://example.org/c.png"},
+    {"type": "url", "url": PICTURE_URL},
 ]
 
 

@@ -17,6 +17,7 @@ from podium.core.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Allowance, Rules
 from support.chat_sdk import checked, chunks
 from support.conformance import (
+    PICTURE_URL,
     PIXEL,
     TWO_STEPS,
     ULTRA,
@@ -295,7 +296,7 @@ def test_a_refusal_of_structured_output_is_reported_as_one_streamed_or_whole(
     assert not any(chunk.choices[0].delta.content for chunk in chunks)
 
 
-@pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
+@pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", PICTURE_URL])
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "seer"])
 def test_images_go_to_workers_with_vision(
     runtime: Runtime, sdk: openai.OpenAI, model: str, url: str
@@ -320,9 +321,7 @@ def looking_at(url: str) -> Any:
 
 def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot see images"):
-        sdk.chat.completions.create(
-            model="solver", messages=looking_at("https://example.org/c.png")
-        )
+        sdk.chat.completions.create(model="solver", messages=looking_at(PICTURE_URL))
 
 
 def test_a_conversation_reaches_the_worker(runtime: Runtime, sdk: openai.OpenAI) -> None:

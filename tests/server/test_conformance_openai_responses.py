@@ -14,7 +14,16 @@ from openai.types.responses import FunctionToolParam
 from podium.core.errors import Unavailable
 from podium.core.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Rules
-from support.conformance import PIXEL, TWO_STEPS, ULTRA, Sum, not_allowed, openai_client, results_of
+from support.conformance import (
+    PICTURE_URL,
+    PIXEL,
+    TWO_STEPS,
+    ULTRA,
+    Sum,
+    not_allowed,
+    openai_client,
+    results_of,
+)
 from support.loopback import PATIENCE, USED, Runtime, calling
 from support.responses_sdk import events_of, valid_response
 
@@ -273,7 +282,7 @@ def test_a_refusal_of_which_a_piece_was_streamed_continues_as_an_answer(
     assert last.response.incomplete_details.reason == "content_filter"
 
 
-@pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
+@pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", PICTURE_URL])
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
 def test_images_go_to_workers_with_vision(
     runtime: Runtime, sdk: openai.OpenAI, model: str, url: str
@@ -298,7 +307,7 @@ def looking_at(url: str) -> Any:
 
 def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot see images"):
-        sdk.responses.create(model="plain", input=looking_at("https://example.org/c.png"))
+        sdk.responses.create(model="plain", input=looking_at(PICTURE_URL))
 
 
 def test_a_conversation_continues_by_the_id_of_its_last_response(

@@ -17,6 +17,8 @@ from support.loopback import PATIENCE, Runtime
 ULTRA: Final = "podium-ultra"
 WHY: Final[Any] = [{"role": "user", "content": "Why?"}]
 PIXEL: Final = base64.b64encode(b"\x89PNG....").decode()
+PICTURE_URL: Final = "https://93.184.215.14/c.png"
+"""An address, so that no name is resolved."""
 TWO_STEPS: Final = (Step("plain", "Think."), Step("solver", "Answer.", (0,)))
 
 
