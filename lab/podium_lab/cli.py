@@ -34,15 +34,6 @@ TableSamples = Annotated[
 TableFile = Annotated[
     Path, typer.Option("--file", "-o", metavar="FILE", dir_okay=False, help="The file to write.")
 ]
-TrainingMetrics = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="DIR",
-        help="A training run of the conductor, or its metrics file, to report time and speed; "
-        "repeat it for runs that continued another.",
-    ),
-]
-
 
 TableOptions = Annotated[EvalOptions, Omit(("data", "repeats", "cache", "fresh"))]
 
@@ -68,7 +59,6 @@ def etudes_table(
     given: TableOptions,
     file: TableFile = Path("results/etudes.json"),
     baseline_conductor: eval_session.BaselineConductor = None,
-    training: TrainingMetrics = None,
     cache: TableCache = None,
     output: TableSamples = None,
 ) -> None:
@@ -84,11 +74,9 @@ def etudes_table(
         from podium_lab.evals.tables import (
             MAIN_STRATEGIES,
             measure_etudes,
-            read_training_cost,
             requirements_table,
         )
 
-    cost = read_training_cost(training or ())
     session = EvalSession(
         pool_options=pool,
         eval_options=replace(given, cache=cache, fresh=True),
@@ -103,7 +91,6 @@ def etudes_table(
             n=given.limit or DEFAULT_ETUDES,
             seed=given.seed or 0,
             concurrency=resources.concurrency,
-            training=cost,
             on_progress=resources.on_progress,
             on_sample=resources.on_sample,
         )

@@ -113,7 +113,7 @@ def test_the_coordinators_recipe_has_its_papers_values() -> None:
     evolve = recipe.evolve
     assert evolve is not None
     assert recipe.model.base == "Qwen/Qwen3-0.6B"
-    assert values(evolve, "method", "sigma", "population") == ("cma-es", 0.03, 32)
+    assert values(evolve, "sigma", "population") == (0.03, 32)
     assert values(evolve, "turns", "roles", "token") == (5, True, "penultimate")
     assert evolve.steps * evolve.questions * (evolve.population or 0) == 30_720
     assert values(recipe.workers, "max_tokens", "temperature") == (4096, 0.1)

@@ -2,30 +2,19 @@
 
 Every row is measured over the same unseen études, one row after another, so that a provider which
 batches has a thousand tasks to batch at a time. A requirement that is not met stays in the table.
-
-The cost of a training is read from the files that it wrote: `summary.json` has its wall time,
-`metrics.jsonl` the rollouts and seconds of each step. Of several trainings, each of which continues
-the one before, times are added up.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from operator import ge, le
-from pathlib import Path
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from podium._util.distribution import shares
-from podium.core.errors import UsageError
 from podium.core.pool import Pool
-from podium.core.request import add
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
 from podium.evals.results import (
     StrategyRow,
@@ -36,7 +25,6 @@ from podium.evals.results import (
 )
 from podium.evals.sample import Case, check_roles
 from podium.evals.setup import EvalSetup
-from podium.train.training_log import METRICS, SUMMARY
 from podium_lab.etudes import DEFAULT_SHAPES, FAMILIES, ROLES, EtudeShape, FlakyWorker
 from podium_lab.etudes.etude import held_out
 from podium_lab.etudes.plan_examples import FLAKY
@@ -92,72 +80,6 @@ def _describe(pool: Pool, rng: Random) -> Pool:
     return replace(drawn, workers=workers)
 
 
-class TrainingCost(NamedTuple):
-    """Minutes of a training, and rollouts a second in its steps; None is not measured."""
-
-    minutes: float | None = None
-    rollouts_per_second: float | None = None
-
-
-NOT_MEASURED: Final = TrainingCost()
-
-
-def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:
-    """Return the figures of these trainings together, by their directories or files of metrics;
-    unknown where one's are."""
-    resolved = [training.resolve() for training in trainings]
-    for path, often in Counter(resolved).items():
-        if often > 1:
-            raise UsageError(f"{path} is named {often} times; name each training once")
-    steps = [_steps(training) for training in resolved]
-    seconds = [_seconds(*pair) for pair in zip(resolved, steps, strict=True)]
-    flat = [step for of_training in steps for step in of_training]
-    in_steps = sum(step["seconds"] for step in flat)
-    total = reduce(add, seconds) if seconds else None
-    return TrainingCost(
-        minutes=total / 60 if total else None,
-        rollouts_per_second=sum(s["rollouts"] for s in flat) / in_steps if in_steps else None,
-    )
-
-
-def _seconds(training: Path, steps: Sequence[Mapping[str, float]]) -> float | None:
-    """Return the wall time of a training; of metrics alone, the sum of its steps."""
-    if training.is_file():
-        return sum(step["seconds"] for step in steps) or None
-    try:
-        return _number(_object((training / SUMMARY).read_bytes()), "seconds")
-    except OSError as error:
-        raise UsageError(
-            f"{training}: there is no {SUMMARY} in it that could be read; "
-            f"name the directory of a training, or its file of metrics"
-        ) from error
-
-
-def _steps(training: Path) -> list[dict[str, float]]:
-    """Return the rollouts and seconds of every step that made rollouts."""
-    metrics = training if training.is_file() else training / METRICS
-    lines = map(_object, metrics.read_bytes().splitlines()) if metrics.is_file() else ()
-    steps = [{name: _number(line, name) for name in ("rollouts", "seconds")} for line in lines]
-    return [{n: v for n, v in step.items() if v} for step in steps if all(step.values())]
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    """Parse a JSON object; return an empty one if the text is truncated."""
-    try:
-        found = json.loads(text.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _number(document: dict[str, Any], name: str) -> float | None:
-    """Return that number; None if it is missing, infinite or no number."""
-    value = document.get(name)
-    if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
-        return float(value)
-    return None
-
-
 CEILING: Final = "ideal"
 CONDUCTOR: Final = "conductor"
 BEST_SINGLE: Final = "best-single"
@@ -205,7 +127,6 @@ class EtudesTable:
     longer_ceiling: StrategyRow
     flaky: StrategyRow
     flaky_share: float
-    training: TrainingCost = NOT_MEASURED
 
     def all_rows(self) -> Iterator[tuple[str, StrategyRow]]:
         yield from self.rows.items()
@@ -241,8 +162,6 @@ class EtudesTable:
             "steps_three_skill": conductor.steps(3),
             "recursion_gain": difference_document(self.flaky.recursion_gain),
             "recursion_accept_right": self.flaky.accepted_when_right.document(),
-            "rollouts_per_second": self.training.rollouts_per_second,
-            "train_minutes": self.training.minutes,
             "flaky_share": self.flaky_share,
             "longer_chains": {
                 **self.longer.accuracy.document(),
@@ -278,7 +197,7 @@ class EtudesTable:
         tokens = None if mine is None or theirs is None else _ratio(mine, theirs)
         has_right = any(sample.first_right for sample in self.flaky.samples)
         kept = self.flaky.accepted_when_right.value if has_right else None
-        gain, rate = self.flaky.recursion_gain.estimate.value, self.training.rollouts_per_second
+        gain = self.flaky.recursion_gain.estimate.value
         largest_share = max(shares(own.worker_counts).values(), default=None)
         leads = [(name, accuracy - self.rows[name].accuracy.value) for name in COMPARED]
         shuffled, subset = (
@@ -299,8 +218,6 @@ class EtudesTable:
             ("steps_three_skill", "at least 2.5 steps for three", own.steps(3), ge, 2.5),
             ("recursion_gain", "at least +0.05 on the flaky pool", gain, ge, 0.05),
             ("recursion_accept_right", "accepts at least 0.90 of right answers", kept, ge, 0.90),
-            ("train_minutes", "trains in at most 25 minutes", self.training.minutes, le, 25.0),
-            ("rollouts_per_second", "at least 150 complete rollouts a second", rate, ge, 150.0),
         ]
         return [Requirement(*row) for row in found]
 
@@ -312,7 +229,6 @@ async def measure_etudes(
     seed: int,
     concurrency: int,
     flaky: float | None = None,
-    training: TrainingCost = NOT_MEASURED,
     on_progress: ProgressCallback = ignore_progress,
     on_sample: SampleCallback | None = None,
 ) -> EtudesTable:
@@ -345,7 +261,6 @@ async def measure_etudes(
         longer_ceiling=await longer.row(CEILING),
         flaky=await evaluation("flaky-", unreliable).row("recursion"),
         flaky_share=flaky,
-        training=training,
     )
 
 

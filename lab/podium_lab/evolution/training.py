@@ -23,7 +23,7 @@ from podium.core.errors import ConfigError, Unavailable, install_command
 from podium.core.task import Task
 from podium.train.exercises import load_exercises
 from podium.train.recipe import Recipe
-from podium.train.schema import EvolveTable, Method
+from podium.train.schema import EvolveTable
 from podium.train.training_log import TrainingLog, explain_out_of_space
 from podium.train.worker_set import WorkerSet, connect_workers
 from podium_lab.evolution.coordinator import Coordinator
@@ -128,42 +128,6 @@ def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int
     return scaled
 
 
-class RandomSearch:
-    """Draws every candidate around the start, whatever the rewards of others."""
-
-    def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
-        self._start = start
-        self._population = population
-        self._generator = np.random.RandomState(seed)
-        self._candidates: list[Vector] = []
-        self._most = -math.inf
-        self.sigma = sigma
-        self.found = start.copy()
-
-    def ask(self) -> list[Vector]:
-        self._candidates = [
-            self._start + self.sigma * self._generator.randn(len(self._start))
-            for _ in range(self._population)
-        ]
-        return self._candidates
-
-    def tell(self, rewards: Sequence[float]) -> None:
-        for candidate, reward in zip(self._candidates, rewards, strict=True):
-            if reward > self._most:
-                self._most, self.found = reward, candidate
-
-
-Search = SeparableCma | RandomSearch
-"""Proposes candidates and takes their rewards."""
-
-
-def start_search(
-    method: Method, start: Vector, *, sigma: float, population: int, seed: int
-) -> Search:
-    made = SeparableCma if method == "cma-es" else RandomSearch
-    return made(start, sigma, population, seed)
-
-
 COORDINATOR: Final = "coordinator"
 DIRECTION_QUESTIONS: Final = 256
 
@@ -261,8 +225,7 @@ class _Evolution:
         self._blank = Coordinator.blank(space.described)
         self._seed = recipe.run.seed
         self._population = evolve.population or default_population(space.size)
-        self._search = start_search(
-            evolve.method,
+        self._search = SeparableCma(
             np.zeros(space.size),
             sigma=evolve.sigma,
             population=self._population,

@@ -294,7 +294,6 @@ class RecursionTable(Table):
 Schedule = Literal["cosine", "linear", "constant"]
 Scale = Literal["group", "batch", "none"]
 Log = Literal["jsonl", "tensorboard", "wandb"]
-Method = Literal["cma-es", "random"]
 
 
 class OptimiserTable(Table):
@@ -444,11 +443,6 @@ class EvolveTable(Table):
         "trained",
     )
     sigma: Spread = Field(default=0.03, description="the initial standard deviation of the search")
-    method: Method = Field(
-        default="cma-es",
-        description="`cma-es`: separable CMA-ES; `random`: as many candidates around the start, of "
-        "which the best is kept",
-    )
     principal_directions: Count | None = Field(
         default=None,
         description="rows of the head are sums of so many principal directions of the hidden "

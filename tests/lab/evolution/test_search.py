@@ -9,13 +9,10 @@ import pytest
 
 pytest.importorskip("cmaes")
 
-from podium.train.schema import Method
-from podium_lab.evolution.training import Search, Vector, default_population, start_search
+from podium_lab.evolution.training import SeparableCma, Vector, default_population
 
 START = np.zeros(40)
 GOAL = np.linspace(-1, 1, 40)
-
-both = pytest.mark.parametrize("method", ["cma-es", "random"])
 
 
 def nearness(candidate: Vector) -> float:
@@ -23,7 +20,7 @@ def nearness(candidate: Vector) -> float:
 
 
 def searched(
-    search: Search, steps: int, reward: Callable[[Vector], float] = nearness
+    search: SeparableCma, steps: int, reward: Callable[[Vector], float] = nearness
 ) -> list[list[float]]:
     values = []
     for _ in range(steps):
@@ -32,38 +29,20 @@ def searched(
     return values
 
 
-def beginning(method: Method = "cma-es", seed: int = 42) -> Search:
-    return start_search(method, START, sigma=0.3, population=12, seed=seed)
+def beginning(seed: int = 42) -> SeparableCma:
+    return SeparableCma(START, sigma=0.3, population=12, seed=seed)
 
 
-@both
-def test_search_improves_on_the_start(method: Method) -> None:
-    search = beginning(method)
+def test_search_improves_on_the_start() -> None:
+    search = beginning()
     searched(search, 60)
     assert nearness(search.found) > nearness(START)
 
 
-def test_evolution_finds_more_than_as_many_random_tries() -> None:
-    found = []
-    methods: list[Method] = ["cma-es", "random"]
-    for method in methods:
-        search = beginning(method)
-        searched(search, 60)
-        found.append(nearness(search.found))
-    assert found[0] > found[1] / 4  # both are below 0
-
-
-def test_random_search_keeps_the_best_candidate() -> None:
-    search = beginning("random")
-    result = searched(search, 5)
-    assert nearness(search.found) == max(reward for step in result for reward in step)
-
-
-@both
-def test_replayed_rewards_restore_a_search(method: Method) -> None:
-    whole = beginning(method)
+def test_replayed_rewards_restore_a_search() -> None:
+    whole = beginning()
     result = searched(whole, 3)
-    again = beginning(method)
+    again = beginning()
     for rewards in result:
         again.ask()
         again.tell(rewards)
@@ -71,15 +50,13 @@ def test_replayed_rewards_restore_a_search(method: Method) -> None:
     assert np.array_equal(again.ask(), whole.ask())
 
 
-@both
-def test_another_seed_is_another_search(method: Method) -> None:
-    one, other = beginning(method), beginning(method, seed=43)
+def test_another_seed_is_another_search() -> None:
+    one, other = beginning(), beginning(seed=43)
     assert not np.array_equal(one.ask(), other.ask())
 
 
-@both
-def test_candidates_lie_as_far_apart_as_sigma_says(method: Method) -> None:
-    search = beginning(method)
+def test_candidates_lie_as_far_apart_as_sigma_says() -> None:
+    search = beginning()
     candidates = np.array(search.ask())
     assert search.sigma == pytest.approx(0.3, rel=0.1)
     assert candidates.std() == pytest.approx(0.3, rel=0.1)

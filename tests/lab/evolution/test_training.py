@@ -142,16 +142,6 @@ def test_without_roles_every_turn_is_a_workers(base: Path, tmp_path: Path) -> No
     assert metrics(recipe)[0]["mean_turns"] == 2.0
 
 
-def test_random_search_has_as_many_runs_and_keeps_its_best_candidate(
-    base: Path, tmp_path: Path
-) -> None:
-    recipe = bandit(base, tmp_path, "evolve.method=random", "evolve.steps=2")
-    evolve.train(recipe)
-    assert summary(recipe)["rollouts"] == 2 * 8 * 8
-    deviation = found(recipe).parameters.std()
-    assert deviation == pytest.approx(0.3, rel=0.25)  # one of those drawn, not their mean
-
-
 def test_the_token_that_counts_is_the_recipes(base: Path, tmp_path: Path) -> None:
     short = ("evolve.steps=1", "evolve.turns=1")
     usual = evolved(base, tmp_path / "usual", *short)
