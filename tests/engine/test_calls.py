@@ -323,7 +323,7 @@ async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it()
 
 
 class Shared:
-    """An account whose rest other processes took, or that cannot be read."""
+    """A shared budget whose rest other processes took, or that cannot be read."""
 
     left = Remaining(None, 1.0)
     has_calls_in_flight = True
@@ -355,19 +355,19 @@ class Shared:
 async def test_a_hedge_is_not_called_without_a_confirmed_reservation(
     problem: Exception | None,
 ) -> None:
-    account, worker = Shared(problem), ReplyStream("yes")
+    shared_budget, worker = Shared(problem), ReplyStream("yes")
     call_policy = CallPolicy()
     call_policy.bind()
-    calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
+    calls = Calls(call_policy, Ledger(Budget(), shared_budget=shared_budget), call_policy.clock())
     assert await calls.make_hedge(worker, ASK, None) is None
-    assert (account.held, calls.attempts) == (0, [])
+    assert (shared_budget.held, calls.attempts) == (0, [])
 
 
 async def test_no_call_is_made_while_the_budget_is_unavailable() -> None:
-    account, worker = Shared(BudgetUnavailable("the database is away")), ReplyStream("yes")
+    shared_budget, worker = Shared(BudgetUnavailable("the database is away")), ReplyStream("yes")
     call_policy = CallPolicy()
     call_policy.bind()
-    calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
+    calls = Calls(call_policy, Ledger(Budget(), shared_budget=shared_budget), call_policy.clock())
     with pytest.raises(BudgetUnavailable, match="the database is away"):
         await calls(worker, ASK)
-    assert (account.held, calls.attempts) == (0, [])
+    assert (shared_budget.held, calls.attempts) == (0, [])

@@ -129,7 +129,7 @@ class Runtime:
                     results=overrides.get("results", ()),
                     request=overrides.get("request"),
                     budget=overrides.get("budget"),
-                    account=overrides.get("account"),
+                    shared_budget=overrides.get("shared_budget"),
                     emit=sink.emit,
                     stream=overrides.get("stream", False),
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from podium.core.budget import Account, Budget
+from podium.core.budget import Budget, SharedBudget
 from podium.core.events import Emit
 from podium.core.request import Image, Message, ResponseOptions, ToolResult
 from podium.core.run import ClientRequest, Tier
@@ -35,7 +35,7 @@ class RunOptions(TypedDict, total=False):
             start of the answer.
         run_id: The run's id, where it must be known before the run starts.
         request: The API request that the run answers, kept on the run.
-        account: A shared budget that the run's calls also draw on.
+        shared_budget: A budget shared with other runs, from which calls reserve too.
 
     """
 
@@ -50,7 +50,7 @@ class RunOptions(TypedDict, total=False):
     max_steps: int
     rounds: int
     budget: Budget
-    account: Account | None
+    shared_budget: SharedBudget | None
     exclude: frozenset[str]
     quality_bias: float | None
     emit: Emit | None
@@ -64,7 +64,7 @@ class ResumeOptions(TypedDict, total=False):
         results: The result of every tool call that a waiting run waits for.
         request: The API request that brought the results, kept on the run.
         budget: Replaces the run's own.
-        account: A shared budget that the run's calls also draw on.
+        shared_budget: A budget shared with other runs, from which calls reserve too.
         emit: Receives every event, on the event loop's thread; it must return at once.
         stream: Emit the answer piece by piece.
         takeover: Resume a run whose process died; counted on the run.
@@ -74,7 +74,7 @@ class ResumeOptions(TypedDict, total=False):
     results: Sequence[ToolResult]
     request: ClientRequest
     budget: Budget | None
-    account: Account | None
+    shared_budget: SharedBudget | None
     emit: Emit | None
     stream: bool
     takeover: bool

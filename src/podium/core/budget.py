@@ -5,7 +5,7 @@ most tokens and money it may use; at its end the reservation is settled to what 
 reported. So caps on calls and output are exact under any concurrency; input is estimated (three
 bytes a token), and tokens or money can exceed their cap by that error. Unreported usage is charged
 at its estimate. A reservation is at most a fair share of what is left, so that later steps can run.
-Runs may also draw on a shared account, such as an API key's: each call is reserved there too.
+Runs may also draw on a shared budget, such as an API key's: each call is reserved there too.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Remaining(NamedTuple):
     usd: float | None
 
 
-class Account(Protocol):
+class SharedBudget(Protocol):
     """A budget that a run shares with other runs."""
 
     @property
@@ -156,8 +156,8 @@ class Account(Protocol):
     def exhausted_error(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
         """Return the error that names the budget whose `tokens` or `usd` are spent.
 
-        `run_limit` is that of the run's own budget, if that is spent; None if it is not the
-        account's.
+        `run_limit` is the run's own cap, if that is spent. Return None if it is tighter than what
+        the shared budget has left: the error then names the run's own cap.
         """
 
     def reserve(self, reservation: CallReservation) -> None:
@@ -176,23 +176,23 @@ class Account(Protocol):
     async def confirm(self) -> bool:
         """Confirm all reservations of this run; False if others were faster.
 
-        Raises `StoreError` where the account cannot be read.
+        Raises `StoreError` where the shared budget cannot be read.
         """
 
 
 class Ledger:
-    """Enforces one budget, and a shared account, for a tree of runs. It lives on one event loop."""
+    """Enforces one budget, and a shared one, for a tree of runs. It lives on one event loop."""
 
     def __init__(
         self,
         budget: Budget,
         spent: Spent = NOTHING_SPENT,
         clock: Callable[[], float] = time.monotonic,
-        account: Account | None = None,
+        shared_budget: SharedBudget | None = None,
     ) -> None:
         self.budget = budget
-        self._account = account
-        self.is_shared = account is not None and account.is_shared
+        self._shared = shared_budget
+        self.is_shared = shared_budget is not None and shared_budget.is_shared
         self._clock = clock
         self._started = clock() - spent.seconds
         self._calls = spent.calls
@@ -216,8 +216,8 @@ class Ledger:
             raise BudgetExhausted("calls", budget.calls)
         if budget.seconds is not None and self.seconds_left == 0:
             raise BudgetExhausted("seconds", budget.seconds)
-        account = self._account
-        if budget.tokens is None and budget.usd is None and account is None:
+        shared = self._shared
+        if budget.tokens is None and budget.usd is None and shared is None:
             self._calls += 1
             return _UNCAPPED
         reservation = self._affordable(profile, request, budget_divisor)
@@ -227,20 +227,20 @@ class Ledger:
         self._reservations += 1
         self._reserved_tokens += reservation.tokens
         self._reserved_usd += reservation.usd
-        if account is not None:
-            account.reserve(reservation)
+        if shared is not None:
+            shared.reserve(reservation)
         return reservation
 
     def has_room(self, profile: WorkerProfile, request: Request, times: int) -> bool:
         """True if so many calls like this, with all the output they may want, fit what is left."""
-        budget, account, price = self.budget, self._account, profile.price
+        budget, shared, price = self.budget, self._shared, profile.price
         if budget.calls is not None and budget.calls - self._calls < times:
             return False
-        if budget.tokens is None and budget.usd is None and account is None:
+        if budget.tokens is None and budget.usd is None and shared is None:
             return True
         inputs = estimate_input_tokens(request)
         outputs = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        for left in (self._left, self._left if account is None else account.left):
+        for left in (self._left, self._left if shared is None else shared.left):
             if left.tokens is not None and left.tokens < times * (inputs + outputs):
                 return False
             if left.usd is not None:
@@ -267,12 +267,12 @@ class Ledger:
             reservation = self.reserve(profile, request, budget_divisor)
 
     async def confirm(self, reservation: CallReservation) -> bool:
-        """True if the account confirms the reservation; otherwise it is released."""
-        if self._account is None:
+        """True if the shared budget confirms the reservation; otherwise it is released."""
+        if self._shared is None:
             return True
         confirmed = False
         try:
-            confirmed = await self._account.confirm()
+            confirmed = await self._shared.confirm()
         finally:
             if not confirmed:
                 self.release(reservation)
@@ -304,8 +304,8 @@ class Ledger:
         usd = reservation.usd if cost is None else cost
         self._tokens += tokens
         self._usd += usd
-        if self._account is not None:
-            self._account.settle(reservation, tokens, usd)
+        if self._shared is not None:
+            self._shared.settle(reservation, tokens, usd)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -313,8 +313,8 @@ class Ledger:
 
     async def wait_for_change(self) -> None:
         """Wait until a reservation was settled."""
-        if self._account is not None:
-            await self._account.wait_for_change()  # it sees every reservation of this ledger too
+        if self._shared is not None:
+            await self._shared.wait_for_change()  # it sees every reservation of this ledger too
             return
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
@@ -336,7 +336,7 @@ class Ledger:
         self, profile: WorkerProfile, request: Request, budget_divisor: int
     ) -> CallReservation | None:
         """Return the largest reservation that fits; None if calls in flight may free enough."""
-        budget, account = self.budget, self._account
+        budget, shared = self.budget, self._shared
         price = profile.price
         if budget.usd is not None and price is None and not budget.allow_unpriced:
             raise _unpriced_error([profile.name])
@@ -351,17 +351,17 @@ class Ledger:
             if self._reservations:
                 return None
             limit = getattr(budget, missing)
-            raise (account and account.exhausted_error(missing, limit)) or BudgetExhausted(
+            raise (shared and shared.exhausted_error(missing, limit)) or BudgetExhausted(
                 missing, limit
             )
-        if account is not None:
+        if shared is not None:
             outputs, missing = _affordable_output(
-                account.left, price, inputs, outputs, min(least, outputs), budget_divisor
+                shared.left, price, inputs, outputs, min(least, outputs), budget_divisor
             )
             if missing:
-                if account.has_calls_in_flight:
+                if shared.has_calls_in_flight:
                     return None
-                raise account.exhausted_error(missing) or BudgetExhausted(missing, 0)
+                raise shared.exhausted_error(missing) or BudgetExhausted(missing, 0)
         usd = self._usd_at_most(price, inputs, outputs)
         return CallReservation(inputs + outputs, usd, outputs // request.output_count)
 
@@ -375,7 +375,7 @@ class Ledger:
 
     def _usd_at_most(self, price: Price | None, inputs: int, outputs: int) -> float:
         """Return the most a call may cost, where money is capped."""
-        if price is None or (self.budget.usd is None and self._account is None):
+        if price is None or (self.budget.usd is None and self._shared is None):
             return 0.0
         return (inputs * price.highest_input + outputs * price.highest_output) / 1_000_000
 

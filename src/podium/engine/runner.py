@@ -15,9 +15,9 @@ from podium._util.process import this_process
 from podium.core.budget import (
     DEFAULT_BUDGET,
     NOTHING_SPENT,
-    Account,
     Budget,
     Ledger,
+    SharedBudget,
     Spent,
     recorded_spending,
 )
@@ -73,7 +73,7 @@ class Options:
             use.
         response_options: What the answer must satisfy.
         owner: The owner of the run.
-        account: A budget shared with other runs.
+        shared_budget: A budget shared with other runs.
         run_id: The run's id; made up if empty.
         request: The API request that the run answers, kept on the run.
         quality_bias: Quality over cost where a learned router chooses, from 0 (cheapest) to 1
@@ -90,7 +90,7 @@ class Options:
     exclude: frozenset[str] = frozenset()
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     owner: str = ""
-    account: Account | None = None
+    shared_budget: SharedBudget | None = None
     run_id: str = ""
     request: ClientRequest = NO_REQUEST
     quality_bias: float | None = None
@@ -194,7 +194,7 @@ class Runner:
     ) -> Run:
         """Answer the question; `stream` emits the final step's reply piece by piece."""
         run = self._new_run(question, options)
-        context = self._context(run, emit, options.account)
+        context = self._context(run, emit, options.shared_budget)
         conductor, blocked = self.conductor, None
         if self.guardrails:
             chain = context.guardrails = self._chain(context, run)
@@ -214,7 +214,7 @@ class Runner:
         results: Sequence[ToolResult] = (),
         request: ClientRequest | None = None,
         budget: Budget | None = None,
-        account: Account | None = None,
+        shared_budget: SharedBudget | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
@@ -228,7 +228,7 @@ class Runner:
         self._check_demands(run.pool, run.response_options, run.images)
         run = replace(run, budget=budget or run.budget)
         self._check_budget(run.budget, run.pool)
-        context = self._context(run, emit, account, recorded_spending(run))
+        context = self._context(run, emit, shared_budget, recorded_spending(run))
         chain, blocked = None, None
         apply_results(run, results)  # reject what does not fit before guardrails see it
         if self.guardrails:
@@ -296,7 +296,7 @@ class Runner:
         `emit` gets the start and the round even if planning fails, because its calls were paid.
         """
         run = self._new_run(question, options)
-        shared = self._context(run, emit, options.account)
+        shared = self._context(run, emit, options.shared_budget)
         calls = Calls(self.call_policy, shared.ledger, shared.started, options.exclude)
         deadline = asyncio.timeout(calls.seconds_left)
         round_ = None
@@ -379,7 +379,7 @@ class Runner:
         self,
         run: Run,
         emit: Emit | None,
-        account: Account | None = None,
+        shared_budget: SharedBudget | None = None,
         spent: Spent = NOTHING_SPENT,
     ) -> RunContext:
         self.call_policy.bind()
@@ -388,7 +388,7 @@ class Runner:
             nested_conductor=self.nested_conductor,
             workers=self.workers,
             call_policy=self.call_policy,
-            ledger=Ledger(run.budget, spent, account=account),
+            ledger=Ledger(run.budget, spent, shared_budget=shared_budget),
             started=self.call_policy.clock() - spent.seconds,
             emit=emit,
             toolbox=exclude_servers(toolbox, run.exclude) if toolbox is not None else None,

@@ -153,7 +153,7 @@ def asking(max_tokens: int) -> Request:
 
 async def hold_of(principal: Principal, max_tokens: int) -> tuple[Ledger, CallReservation]:
     """Begin a call of the principal's request."""
-    ledger = Ledger(Budget(), account=principal.quota.account)
+    ledger = Ledger(Budget(), shared_budget=principal.quota.shared_budget)
     request = asking(max_tokens)
     reservation = await ledger.wait_for_reservation(
         ledger.reserve(WORKER, request), WORKER, request

@@ -135,7 +135,7 @@ async def test_guessed_keys_do_not_keep_an_interrupted_run_from_resuming(
     for n in range(UNKNOWN_KEYS_PER_MINUTE):
         await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")
     assert (await refused(server, owner, "10.1.0.1")).reason == "rate_limited"
-    async with server.access.account_for_run(replace(make_run(), owner=key.id)):
+    async with server.access.shared_budget_for_run(replace(make_run(), owner=key.id)):
         assert (await server.access.authenticate(owner, "10.1.0.1")).key_id == key.id
 
 

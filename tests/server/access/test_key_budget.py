@@ -73,7 +73,7 @@ def test_the_tightest_cap_is_the_one_that_is_named() -> None:
 
 async def test_a_run_waits_for_other_calls_of_its_key_and_wakes_when_there_are_none() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
-    first, second = (Ledger(Budget(), account=budget.reserve(Amount())) for _ in range(2))
+    first, second = (Ledger(Budget(), shared_budget=budget.reserve(Amount())) for _ in range(2))
     held = first.reserve(DEAR, ASK)
     assert held is not None
     assert held.usd == 1.0
@@ -88,9 +88,9 @@ async def test_a_run_waits_for_other_calls_of_its_key_and_wakes_when_there_are_n
 
 def test_a_run_with_a_spent_budget_does_not_wait_for_others() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
-    other = Ledger(Budget(), account=budget.reserve(Amount()))
+    other = Ledger(Budget(), shared_budget=budget.reserve(Amount()))
     assert other.reserve(DEAR, replace(ASK, max_tokens=100)) is not None
-    mine = Ledger(Budget(usd=0.001), account=budget.reserve(Amount()))
+    mine = Ledger(Budget(usd=0.001), shared_budget=budget.reserve(Amount()))
     with pytest.raises(BudgetExhausted, match="the run's budget is spent"):
         mine.reserve(DEAR, ASK)
 

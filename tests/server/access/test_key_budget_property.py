@@ -61,7 +61,7 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
     for act in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
         if act == "b" and budget.exhausted_cap() is None:
             reservation = budget.reserve(Amount(data.draw(st.floats(0, 1)), 0))
-            flying.append(InFlight(Ledger(Budget(), account=reservation), reservation, []))
+            flying.append(InFlight(Ledger(Budget(), shared_budget=reservation), reservation, []))
         elif act == "c" and flying:
             request = flying[data.draw(st.integers(0, len(flying) - 1))]
             begun += _call(request, data.draw(st.integers(1, 4000)))

@@ -172,8 +172,8 @@ async def test_a_run_that_was_cut_off_is_charged_with_what_was_journalled_before
         await both.stores[0].begin(cut_off)
         before = await both.settled()
         service = both.served[1].service
-        async with service.access.account_for_run(cut_off) as account:
-            done = await service.podium.resume(cut_off.id, account=account)
+        async with service.access.shared_budget_for_run(cut_off) as shared_budget:
+            done = await service.podium.resume(cut_off.id, shared_budget=shared_budget)
         assert done.status == "answered"
         after = await both.settled()
     assert before == Amount()

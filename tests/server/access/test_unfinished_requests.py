@@ -61,7 +61,7 @@ class Runtime:
 
     def call(self, principal: Principal, usage: Usage, usd: float) -> None:
         """A call of the visitor's request begins and ends."""
-        ledger = Ledger(Budget(), account=principal.quota.account)
+        ledger = Ledger(Budget(), shared_budget=principal.quota.shared_budget)
         reservation = ledger.reserve(JUDGE, Request((user("?"),), max_tokens=100))
         assert reservation is not None
         ledger.settle(reservation, usage, usd)
@@ -142,8 +142,8 @@ async def test_a_client_that_leaves_during_a_guardrail_check_is_charged_within_t
     ):
         for _ in range(4):
             principal = await runtime.begin()
-            account = principal.quota.account
-            asking = asyncio.create_task(podium.ask("Why?", account=account))
+            shared_budget = principal.quota.shared_budget
+            asking = asyncio.create_task(podium.ask("Why?", shared_budget=shared_budget))
             await gone_away(asking, verified)
             await runtime.settle(principal, RequestCost())
         principal = await runtime.begin()
@@ -171,8 +171,10 @@ async def test_a_client_that_leaves_during_a_check_of_results_is_charged_besides
     ):
         verified.is_on = False
         key_id, principal = runtime.made.key.id, await runtime.begin()
-        account = principal.quota.account
-        run = await podium.ask("Why?", response_options=TOOLS, owner=key_id, account=account)
+        shared_budget = principal.quota.shared_budget
+        run = await podium.ask(
+            "Why?", response_options=TOOLS, owner=key_id, shared_budget=shared_budget
+        )
         bill = RequestCost()
         bill.add_run(run, None)
         await runtime.settle(principal, bill)
@@ -180,7 +182,9 @@ async def test_a_client_that_leaves_during_a_check_of_results_is_charged_besides
         principal = await runtime.begin()
         looked = await runtime.store.load(run.id)
         results = [ToolResult(run.waiting_for[0].id, "it")]
-        going_on = podium.resume(looked, results=results, account=principal.quota.account)
+        going_on = podium.resume(
+            looked, results=results, shared_budget=principal.quota.shared_budget
+        )
         await gone_away(asyncio.create_task(going_on), verified)
         await runtime.settle(principal, RequestCost())
         charged = await runtime.charged()

@@ -15,7 +15,7 @@ from podium._util.process import this_process
 from podium.client.client import AsyncPodium
 from podium.conductors import Conductor, FixedConductor
 from podium.config import ServerSettings
-from podium.core.budget import Account
+from podium.core.budget import SharedBudget
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
@@ -74,7 +74,7 @@ class GoodNoLonger(AccessPolicy):
     """Knows a key that was revoked meanwhile."""
 
     @asynccontextmanager
-    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
+    async def shared_budget_for_run(self, run: Run) -> AsyncIterator[SharedBudget | None]:
         raise ApiError("unauthenticated", "this key was revoked")
         yield None
 
@@ -87,7 +87,7 @@ class Hindered(AccessPolicy):
         self.errors = list(errors)
 
     @asynccontextmanager
-    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
+    async def shared_budget_for_run(self, run: Run) -> AsyncIterator[SharedBudget | None]:
         if self.errors:
             raise self.errors.pop()
         yield None

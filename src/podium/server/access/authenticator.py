@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from podium._util.rate_limit import RateLimiter, TokenBucket
-from podium.core.budget import Account
+from podium.core.budget import SharedBudget
 from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.core.run import Run
@@ -38,7 +38,7 @@ from podium.server.access.quotas import (
     ExhaustedCap,
     KeyBudget,
     Reservation,
-    SharedBudget,
+    ReservationWriter,
     SharedRates,
 )
 from podium.server.access.usage import (
@@ -138,7 +138,7 @@ def network_of(address: str) -> str:
 
 
 @dataclass(slots=True)
-class KeyAccount:
+class CachedKey:
     """A key as this process knows it."""
 
     key: Key
@@ -179,7 +179,7 @@ class KeyAuthenticator(AccessPolicy):
             self._reservations = keys.quotas.reservations(secrets.token_hex(8), lease_seconds)
         self._lease_seconds = lease_seconds
         self._renewing: asyncio.Task[None] | None = None
-        self._accounts: dict[str, KeyAccount] = {}
+        self._cached_keys: dict[str, CachedKey] = {}
         self._reading = asyncio.Lock()
         self._day_number, self._day = -1, ""
 
@@ -209,35 +209,33 @@ class KeyAuthenticator(AccessPolicy):
     ) -> Principal:
         principal.require(scope or scope_of(model))
         principal.check_model(model, self._providers.get(model, ""))
-        account = self._accounts[principal.key_id]
-        budget = account.budget
-        shared = budget.shared if budget.is_capped else None
-        if shared is None and (spent := budget.exhausted_cap()):
+        cached = self._cached_keys[principal.key_id]
+        budget = cached.budget
+        writer = budget.reservation_writer if budget.is_capped else None
+        if writer is None and (spent := budget.exhausted_cap()):
             raise out_of_budget(principal.name, spent)
-        estimate = cap_amount(
-            self._estimator.estimate(model, tokens), account.key.rules.per_request
-        )
-        await self._take_rate(account, estimate.tokens)
-        if shared is None:
+        estimate = cap_amount(self._estimator.estimate(model, tokens), cached.key.rules.per_request)
+        await self._take_rate(cached, estimate.tokens)
+        if writer is None:
             reservation = budget.reserve(estimate)
         else:
             granted = None
             try:
-                granted = await shared.open(model, estimate)
+                granted = await writer.open(model, estimate)
             except BudgetUnavailable as error:
                 raise budget_unavailable() from error
             finally:
                 if granted is None:  # a refused request uses no tokens
-                    account.rates.correct(-estimate.tokens)
+                    cached.rates.correct(-estimate.tokens)
             if granted is None:
                 raise out_of_budget(principal.name, budget.exhausted_cap())
             reservation = granted
         reservation.model, reservation.rate_tokens = model, estimate.tokens
         return replace(principal, quota=reservation)
 
-    async def _take_rate(self, account: KeyAccount, tokens: int) -> None:
+    async def _take_rate(self, cached: CachedKey, tokens: int) -> None:
         """Take a request from the key's rate limits; raises `ApiError` rate_limited."""
-        rates = account.rates
+        rates = cached.rates
         if isinstance(rates, RateLimiter):
             wait = rates.wait(tokens, self._clock())
             if not wait:
@@ -250,14 +248,14 @@ class KeyAuthenticator(AccessPolicy):
         if wait:
             raise ApiError(
                 "rate_limited",
-                f"rate limit of key {account.key.name!r} reached; try again in {math.ceil(wait)} s",
+                f"rate limit of key {cached.key.name!r} reached; try again in {math.ceil(wait)} s",
                 retry_after=wait,
             )
 
     async def settle(self, principal: Principal, *, model: str, cost: RequestCost) -> None:
         """Charge the request and release its reservation. Calls that the reservation has seen are
         charged even if no run includes them."""
-        reservation, account = principal.quota, self._accounts[principal.key_id]
+        reservation, cached = principal.quota, self._cached_keys[principal.key_id]
         assert isinstance(reservation, Reservation), "reserve before you settle"
         key_id, day, seen = principal.key_id, self._today(), reservation.used
         used = measure_usage(key_id, day, model, cost, reservation.withheld_from_requests, seen)
@@ -280,19 +278,19 @@ class KeyAuthenticator(AccessPolicy):
                 assumed_usd=missing.usd,
             )
             self._usage.add(line, charge)
-        account.rates.correct(charged.tokens - reservation.rate_tokens)
-        account.budget.settle(reservation, charged)
+        cached.rates.correct(charged.tokens - reservation.rate_tokens)
+        cached.budget.settle(reservation, charged)
 
     @asynccontextmanager
-    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
-        account = await self._find_account(run.owner, None) if run.owner else None
-        if account is None:
+    async def shared_budget_for_run(self, run: Run) -> AsyncIterator[SharedBudget | None]:
+        cached = await self._find_key(run.owner, None) if run.owner else None
+        if cached is None:
             if run.owner.startswith(KEY_ID_PREFIX):
                 raise unauthenticated_error("the API key of this run does not exist any more")
             yield None
             return
-        self._check_valid(account.key)
-        budget = account.budget
+        self._check_valid(cached.key)
+        budget = cached.budget
         if not budget.is_capped:
             yield None
             return
@@ -302,15 +300,15 @@ class KeyAuthenticator(AccessPolicy):
         reservation.id, reservation.run_id = secrets.token_hex(16), run.id
         reservation.model = charge.usage.model
         try:
-            if budget.shared is not None:
-                await budget.shared.request_more(reservation)
+            if budget.reservation_writer is not None:
+                await budget.reservation_writer.request_more(reservation)
             yield reservation
         finally:
             budget.settle(reservation, reservation.used)
 
     def refresh(self, key_id: str) -> None:
-        if key_id in self._accounts:
-            self._accounts[key_id].day = ""
+        if key_id in self._cached_keys:
+            self._cached_keys[key_id].day = ""
 
     async def flush(self) -> None:
         await self._usage.write()
@@ -319,25 +317,25 @@ class KeyAuthenticator(AccessPolicy):
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait({self._renewing})
-        for account in self._accounts.values():
-            for part in (account.budget.shared, account.rates):
-                if isinstance(part, SharedBudget | SharedRates):
+        for cached in self._cached_keys.values():
+            for part in (cached.budget.reservation_writer, cached.rates):
+                if isinstance(part, ReservationWriter | SharedRates):
                     await part.close()
         await self._usage.close()
 
     async def _key_of_token(self, token: str, address: str) -> Key:
         parsed = parse_token(token)
-        account = None if parsed is None else await self._find_account(parsed.key_id, address)
-        if parsed is None or account is None or not matches(parsed, account.key):
+        cached = None if parsed is None else await self._find_key(parsed.key_id, address)
+        if parsed is None or cached is None or not matches(parsed, cached.key):
             message = "invalid API key; send one that `podium keys create` has made: pk_…"
             raise self._count_failure(message, address)
-        return self._check_valid(account.key)
+        return self._check_valid(cached.key)
 
     async def _key_of_session(self, session: ParsedSession, address: str) -> Key:
-        account = await self._find_account(session.key_id, address)
-        if account is None or not self._sessions.is_valid(session, account.key):
+        cached = await self._find_key(session.key_id, address)
+        if cached is None or not self._sessions.is_valid(session, cached.key):
             raise self._count_failure("session expired; sign in again with your key", address)
-        return self._check_valid(account.key)
+        return self._check_valid(cached.key)
 
     def _count_failure(self, message: str, address: str) -> ApiError:
         now = self._clock()
@@ -355,27 +353,27 @@ class KeyAuthenticator(AccessPolicy):
             raise unauthenticated_error(f"API key {key.name!r} has expired; use another")
         return key
 
-    async def _find_account(self, key_id: str, address: str | None) -> KeyAccount | None:
-        """Find the account of a key, read again if it is old or of another day; None if there is
-        no such key. An address limits lookups of unknown keys."""
-        account = self._accounts.get(key_id)
-        if account is not None and self._is_fresh(account):
-            return account
+    async def _find_key(self, key_id: str, address: str | None) -> CachedKey | None:
+        """Find a key, read again if it is old or of another day; None if there is no such
+        key. An address limits lookups of unknown keys."""
+        cached = self._cached_keys.get(key_id)
+        if cached is not None and self._is_fresh(cached):
+            return cached
         async with self._reading:
-            account = self._accounts.get(key_id)
-            if account is not None and self._is_fresh(account):
-                return account
-            if account is None and address is not None:
+            cached = self._cached_keys.get(key_id)
+            if cached is not None and self._is_fresh(cached):
+                return cached
+            if cached is None and address is not None:
                 self._limit_unknown_keys(address)
             try:
-                return await self._read(key_id, account)
+                return await self._read(key_id, cached)
             except StoreError as error:
                 log.warning("cannot look up API keys: %s", error)
                 raise unavailable("API keys") from error
 
-    def _is_fresh(self, account: KeyAccount) -> bool:
-        age = self._clock() - account.read_at
-        return 0 <= age < KEY_CACHE_SECONDS and account.day == self._today()
+    def _is_fresh(self, cached: CachedKey) -> bool:
+        age = self._clock() - cached.read_at
+        return 0 <= age < KEY_CACHE_SECONDS and cached.day == self._today()
 
     def _limit_unknown_keys(self, address: str) -> None:
         now = self._clock()
@@ -384,27 +382,28 @@ class KeyAuthenticator(AccessPolicy):
             raise too_many_failures(wait)
         self._unknown_keys.take(1)
 
-    async def _read(self, key_id: str, account: KeyAccount | None) -> KeyAccount | None:
+    async def _read(self, key_id: str, cached: CachedKey | None) -> CachedKey | None:
         """Read a key; changed rules hold from now on."""
         key = await self._keys.key(key_id)
         if key is None:
             return None
-        if account is None:
-            account = KeyAccount(key, KeyBudget(key.rules), self._new_rates(key))
-            self._accounts[key_id] = account
-        elif _rates_of(account.key) != _rates_of(key):
-            if isinstance(account.rates, SharedRates):
-                await account.rates.close()
-            account.rates = self._new_rates(key)
-        budget, day = account.budget, self._today()
+        if cached is None:
+            cached = CachedKey(key, KeyBudget(key.rules), self._new_rates(key))
+            self._cached_keys[key_id] = cached
+        elif _rates_of(cached.key) != _rates_of(key):
+            if isinstance(cached.rates, SharedRates):
+                await cached.rates.close()
+            cached.rates = self._new_rates(key)
+        budget, day = cached.budget, self._today()
         budget.set_rules(key.rules, key.name)
         if budget.is_capped and self._reservations is not None:
-            if budget.shared is None:
-                budget.shared = self._new_shared_budget(key_id, budget, self._reservations)
+            if budget.reservation_writer is None:
+                writer = self._new_reservation_writer(key_id, budget, self._reservations)
+                budget.reservation_writer = writer
         elif budget.is_capped:
             budget.set_charges(await self._usage.charges(key_id, day))
-        account.key, account.read_at, account.day = key, self._clock(), day
-        return account
+        cached.key, cached.read_at, cached.day = key, self._clock(), day
+        return cached
 
     def _new_rates(self, key: Key) -> RateLimiter | SharedRates:
         limits = _rates_of(key)
@@ -412,13 +411,15 @@ class KeyAuthenticator(AccessPolicy):
             return SharedRates(self._keys.quotas, key.id, key.rules)
         return RateLimiter(*limits, self._clock())
 
-    def _new_shared_budget(
+    def _new_reservation_writer(
         self, key_id: str, budget: KeyBudget, reservations: ReservationStore
-    ) -> SharedBudget:
+    ) -> ReservationWriter:
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew_leases(reservations))
         settle_row = self._usage.settle_reservation
-        return SharedBudget(reservations, key_id, budget, today=self._today, settle_row=settle_row)
+        return ReservationWriter(
+            reservations, key_id, budget, today=self._today, settle_row=settle_row
+        )
 
     async def _renew_leases(self, reservations: ReservationStore) -> None:
         """Renew the lease of this process, and settle reservations of dead ones."""

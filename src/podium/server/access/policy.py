@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from podium.core.budget import Account, Budget
+from podium.core.budget import Budget, SharedBudget
 from podium.core.request import NO_USAGE, Usage, subtract
 from podium.core.run import Run, Tier
 from podium.server.api_error import ApiError
@@ -31,14 +31,14 @@ def scope_of(model: str) -> Scope:
 class RequestQuota:
     """The limits of one request. This base class has none.
 
-    `account` is shared with all requests of the same key; None where nothing is capped.
+    `shared_budget` serves all requests of the same key; None where nothing is capped.
     """
 
     __slots__ = ()
 
     @property
-    def account(self) -> Account | None:
-        """The account that each call of the request reserves from."""
+    def shared_budget(self) -> SharedBudget | None:
+        """The budget that each call of the request reserves from."""
         return None
 
     def narrow(self, budget: Budget) -> Budget:
@@ -195,8 +195,8 @@ class AccessPolicy:
         a run is charged once, however often it is settled."""
 
     @asynccontextmanager
-    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
-        """Open an account for a run resumed without a request; None where nothing is capped.
+    async def shared_budget_for_run(self, run: Run) -> AsyncIterator[SharedBudget | None]:
+        """Open the shared budget of a run resumed without a request; None where nothing is capped.
         Raises `ApiError` unauthenticated if the owner's key is not valid any more."""
         yield None
 

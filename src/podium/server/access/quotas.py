@@ -5,10 +5,10 @@ each call in flight holds what it may use at most. A request begins while charge
 leave something of every cap, a call while they leave room for its hold. So a cap holds for all
 requests together, up to the error in estimating a call's input.
 
-With several processes on one store, each reservation is a row there (`SharedBudget`). A process
-asks the store when a request begins, and when a call needs more than was granted. When it dies, its
-holds expire with its lease and what its calls had used is charged. Without the store, nothing is
-granted.
+With several processes on one store, each reservation is a row there (`ReservationWriter`). A
+process asks the store when a request begins, and when a call needs more than was granted. When it
+dies, its holds expire with its lease and what its calls had used is charged. Without the store,
+nothing is granted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 
-from podium.core.budget import Account, Budget, CallReservation, Remaining
+from podium.core.budget import Budget, CallReservation, Remaining, SharedBudget
 from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.core.run import Run
 from podium.server.access.policy import RequestQuota
@@ -98,11 +98,11 @@ def _show(unit: str, value: float) -> str:
 
 
 class KeyBudget:
-    """The budgets of one key in this process, `shared` with others on the same store if there are
-    any. It belongs to one event loop."""
+    """The budgets of one key in this process. With others on the same store, `reservation_writer`
+    shares its reservations with them. It belongs to one event loop."""
 
     def __init__(self, rules: Rules, key_name: str = "") -> None:
-        self.shared: SharedBudget | None = None
+        self.reservation_writer: ReservationWriter | None = None
         self.set_rules(rules, key_name)
         self._charged: dict[Period, Amount] = dict.fromkeys(get_args(Period), ZERO)
         self._withheld_from_requests = ZERO
@@ -159,8 +159,8 @@ class KeyBudget:
         self, unit: str, run_limit: float | None, unused: Amount
     ) -> BudgetExhausted | None:
         """Build the error of the cap on `usd` or `tokens` that a call does not fit into; None if
-        `run_limit`, the run's own, comes from none of this key's caps. `unused` is what the request
-        reserves besides what it has used."""
+        `run_limit`, the run's own cap, is tighter than what every cap of this key has left.
+        `unused` is what the request reserves besides what it has used."""
         per_request = getattr(self.rules.per_request, unit)
         if run_limit is not None and run_limit == per_request:
             limit = f"a request is capped at {_show(unit, per_request)}"
@@ -237,8 +237,8 @@ class KeyBudget:
             self._withheld_from_requests = self._withheld_from_calls = ZERO  # drop rounding errors
         self._charged = {period: amount + charged for period, amount in self._charged.items()}
         reservation.is_open = False
-        if reservation.id and self.shared is not None:
-            self.shared.close_reservation(reservation.id)
+        if reservation.id and self.reservation_writer is not None:
+            self.reservation_writer.close_reservation(reservation.id)
         self._wake()
 
     async def wait_for_change(self) -> None:
@@ -246,7 +246,8 @@ class KeyBudget:
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
-            await (future if self.shared is None else self.shared.wait_for_change(future))
+            writer = self.reservation_writer
+            await (future if writer is None else writer.wait_for_change(future))
         finally:
             self._waiting.discard(future)  # a call may wait here again and again
 
@@ -258,7 +259,7 @@ class KeyBudget:
 
 
 class Reservation(RequestQuota):
-    """The part of its key's budget that a request in flight reserves; its ledger's `Account`.
+    """The part of its key's budget that a request in flight reserves; its ledger's shared budget.
 
     Other processes know a shared reservation by its `id` and by `run_id`, the stored run that is
     charged in its place. `granted` is what its calls may hold without asking the store,
@@ -283,7 +284,7 @@ class Reservation(RequestQuota):
         self.granted = ZERO
 
     @property
-    def account(self) -> Account | None:
+    def shared_budget(self) -> SharedBudget | None:
         """The reservation itself, if the key had a cap as the request began."""
         return self if self._is_capped else None
 
@@ -295,9 +296,9 @@ class Reservation(RequestQuota):
         return budget
 
     def attach_run(self, run: Run) -> None:
-        if self.id and self._budget.shared is not None:
+        if self.id and self._budget.reservation_writer is not None:
             self.run_id = run.id
-            self._budget.shared.write_soon(self)
+            self._budget.reservation_writer.write_soon(self)
 
     @property
     def used(self) -> Amount:
@@ -333,7 +334,7 @@ class Reservation(RequestQuota):
 
     @property
     def is_shared(self) -> bool:
-        return bool(self.id) and self._budget.shared is not None
+        return bool(self.id) and self._budget.reservation_writer is not None
 
     def exhausted_error(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
         return self._budget.exhausted_error(
@@ -345,15 +346,15 @@ class Reservation(RequestQuota):
 
     def settle(self, reservation: CallReservation, tokens: int, usd: float) -> None:
         self._change(Amount(-reservation.usd, -reservation.tokens), Amount(usd, tokens), -1)
-        if self.id and self._budget.shared is not None:
-            self._budget.shared.write_soon(self)
+        if self.id and self._budget.reservation_writer is not None:
+            self._budget.reservation_writer.write_soon(self)
 
     async def confirm(self) -> bool:
         """Have the store grant what the calls need; False if the caps have no room for it."""
-        shared = self._budget.shared
-        if shared is None or not self.id or self._budget.covers(self.granted, self.needed):
+        writer = self._budget.reservation_writer
+        if writer is None or not self.id or self._budget.covers(self.granted, self.needed):
             return True
-        return await shared.request_more(self)
+        return await writer.request_more(self)
 
     async def wait_for_change(self) -> None:
         await self._budget.wait_for_change()
@@ -391,7 +392,7 @@ Result = TypeVar("Result")
 _Answer = asyncio.Future[Amount | None]
 
 
-class SharedBudget:
+class ReservationWriter:
     """Writes the reservations of one key and process to the store. It belongs to one event loop.
 
     `settle_row` deletes the row of a reservation together with the charge of its request.

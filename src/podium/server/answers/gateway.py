@@ -95,7 +95,7 @@ class Gateway:
         budget = principal.quota.narrow(self._budget.narrow(request.params.budget))
         self._call_policy.bind()
         id_ = new_run_id()
-        ledger = Ledger(budget, account=principal.quota.account)
+        ledger = Ledger(budget, shared_budget=principal.quota.shared_budget)
         calls = Calls(
             self._call_policy,
             ledger,

@@ -228,7 +228,7 @@ class TierHandler:
             results=results,
             request=call.client_request,
             budget=_remaining_budget(run, call.principal),
-            account=call.principal.quota.account,
+            shared_budget=call.principal.quota.shared_budget,
             emit=call.events,
             stream=stream,
         )
@@ -375,7 +375,7 @@ class TierHandler:
             max_steps=limits.max_steps if params.max_steps is None else allowed.max_steps,
             rounds=limits.rounds if params.rounds is None else allowed.rounds,
             budget=principal.quota.narrow(allowed.budget),
-            account=principal.quota.account,
+            shared_budget=principal.quota.shared_budget,
             exclude=exclude | self._excluded_by(principal),
             quality_bias=params.quality_bias,
         )

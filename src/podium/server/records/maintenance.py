@@ -157,9 +157,12 @@ class RunRecovery:
             )
             return
         LOGGER.info("resumed an abandoned run", extra={"run": run.id})
-        async with service.access.account_for_run(run) as account:
+        async with service.access.shared_budget_for_run(run) as shared_budget:
             ended = await service.podium.resume(
-                run.id, account=account, emit=service.repository.broadcast, takeover=True
+                run.id,
+                shared_budget=shared_budget,
+                emit=service.repository.broadcast,
+                takeover=True,
             )
         service.metrics.recovered.labels(ended.status).inc()
         service.metrics.runs.labels(ended.status).inc()

@@ -13,7 +13,7 @@ from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.core.request import Usage
 from podium.core.run import Run
 from podium.server.access import quotas
-from podium.server.access.quotas import Reservation, SharedBudget
+from podium.server.access.quotas import Reservation, ReservationWriter
 from podium.server.api_error import ApiError
 from podium.store.keys import Allowance, Amount, ReservationResult, ReservationRow, Rules
 from podium.store.sql.quotas import ReservationStore
@@ -58,16 +58,16 @@ async def test_a_call_that_waits_for_another_replica_leaves_no_reservation(
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
         await hold_of(first, 5000)
-        account = second.quota.account
-        assert isinstance(account, Reservation)
+        shared_budget = second.quota.shared_budget
+        assert isinstance(shared_budget, Reservation)
         for _ in range(3):
-            await account.wait_for_change()
-        assert not account._budget._waiting
-        waiting = asyncio.create_task(account.wait_for_change())
+            await shared_budget.wait_for_change()
+        assert not shared_budget._budget._waiting
+        waiting = asyncio.create_task(shared_budget.wait_for_change())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
-        assert not account._budget._waiting
+        assert not shared_budget._budget._waiting
 
 
 async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(where: str) -> None:
@@ -146,9 +146,9 @@ async def test_a_run_of_a_killed_replica_counts_until_its_new_owner_ended_it(
         _, left = await hold_of(other, 5000)
         assert left.usd == pytest.approx(0.5, abs=0.01)
         await living.settle(other)
-        async with living.access.account_for_run(run) as account:
-            assert account is not None
-            assert account.left.usd == pytest.approx(0.5, abs=0.01)
+        async with living.access.shared_budget_for_run(run) as shared_budget:
+            assert shared_budget is not None
+            assert shared_budget.left.usd == pytest.approx(0.5, abs=0.01)
             assert [row["used_usd"] for row in await replicas.rows() if row["run_id"]] == [0.5]
             claimed = await living.store.claim(run.id, "another:1")
             done = replace(make_run(steps=3), owner=key_id)
@@ -186,10 +186,10 @@ async def test_a_run_with_a_revoked_key_is_not_resumed(
         run = replace(make_run(), owner=replicas.made.key.id)
         await replica.store.keys.revoke(replicas.made.key.id)
         with pytest.raises(ApiError, match="API key 'Ada' was revoked"):
-            async with replica.access.account_for_run(run):
+            async with replica.access.shared_budget_for_run(run):
                 raise AssertionError("nobody gets here")
-        async with replica.access.account_for_run(replace(run, owner="")) as account:
-            assert account is None
+        async with replica.access.shared_budget_for_run(replace(run, owner="")) as shared_budget:
+            assert shared_budget is None
 
 
 async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(where: str) -> None:
@@ -203,9 +203,9 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(where
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
         with pytest.raises(BudgetUnavailable, match="cannot look up what this key has left"):
             await hold_of(first, 500)
-        account = first.quota.account
-        assert account is not None
-        assert not account.has_calls_in_flight, "what could not be secured is not held"
+        shared_budget = first.quota.shared_budget
+        assert shared_budget is not None
+        assert not shared_budget.has_calls_in_flight, "what could not be secured is not held"
         principal = await one.begin(replicas.made)
         assert (await hold_of(principal, 500))[1].max_tokens == 500
 
@@ -213,12 +213,12 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(where
 async def test_a_key_without_a_cap_never_asks_the_store(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SharedBudget, "_update_store", None)
+    monkeypatch.setattr(ReservationWriter, "_update_store", None)
     async with replicas_of(where, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
-        assert principal.quota.account is not None
-        assert not principal.quota.account.is_shared
+        assert principal.quota.shared_budget is not None
+        assert not principal.quota.shared_budget.is_shared
         await replica.settle(principal, usd=0.5)
 
 
@@ -231,7 +231,7 @@ async def test_a_call_within_what_its_reservation_was_granted_does_not_ask_again
         principal = await replica.begin(replicas.made)
         ledger, hold = await hold_of(principal, 500)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.0)
-        monkeypatch.setattr(SharedBudget, "_update_store", None)
+        monkeypatch.setattr(ReservationWriter, "_update_store", None)
         assert (await hold_of(principal, 490))[1].max_tokens == 490
 
 
@@ -242,15 +242,15 @@ async def test_a_request_that_is_given_up_while_it_begins_leaves_no_reservation(
         (replica,) = replicas.all
         principal = await replica.access.authenticate(replicas.made.token)
         opened, released = asyncio.Event(), asyncio.Event()
-        updating = SharedBudget._update_store
+        updating = ReservationWriter._update_store
 
-        async def slowly(self: SharedBudget, *args: object) -> object:
+        async def slowly(self: ReservationWriter, *args: object) -> object:
             result = await updating(self, *args)  # type: ignore[arg-type]
             opened.set()
             await released.wait()
             return result
 
-        monkeypatch.setattr(SharedBudget, "_update_store", slowly)
+        monkeypatch.setattr(ReservationWriter, "_update_store", slowly)
         begin = replica.access.reserve(principal, model="worker", tokens=1)
         task = asyncio.create_task(begin)
         await opened.wait()

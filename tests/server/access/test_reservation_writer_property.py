@@ -61,7 +61,7 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
         principal = await replica.begin(replicas.made, tokens=dice.choice([1, 40]))
     except ApiError:
         return
-    ledger = Ledger(Budget(), account=principal.quota.account)
+    ledger = Ledger(Budget(), shared_budget=principal.quota.shared_budget)
     try:
         for _ in range(dice.randint(1, 4)):
             request = asking(dice.choice([20, 80, 300, 2000]))
