@@ -13,7 +13,6 @@ import typer
 if TYPE_CHECKING:
     from benchmarks.report import Figures
 
-PLANS: Final = Path(__file__).with_name("plans.jsonl")
 ALL_PARTS: Final = "faults,overlap,replicas,soak,fuzz"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -58,18 +57,14 @@ def server(quick: Quick = False, peers: Peers = True) -> None:
 
 @app.command()
 def latency(
-    plans: Annotated[
-        Path, typer.Option(metavar="FILE", help="Plans as JSON lines; benchmarks/README.md.")
-    ] = PLANS,
     count: Annotated[int, typer.Option(min=1, help="At most so many plans of each form.")] = 200,
     peers: Peers = True,
 ) -> None:
     """Conducted answers beside direct calls, over models of realistic speed."""
-    from benchmarks.latency import measure_latency, read_plans
+    from benchmarks.latency import measure_latency
     from benchmarks.processes import run_on_fast_loop
 
-    found = read_plans(plans, count)
-    _print(run_on_fast_loop(measure_latency(found, peers=peers, on_progress=_print_progress)))
+    _print(run_on_fast_loop(measure_latency(count, peers=peers, on_progress=_print_progress)))
 
 
 @app.command()

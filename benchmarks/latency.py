@@ -13,7 +13,7 @@ import json
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -39,21 +39,17 @@ from benchmarks.server import (
 from benchmarks.upstream import MODEL, TOKENS_A_SECOND, first_token
 from podium.conductors import ModelConductor, conductor_for_tier
 from podium.conductors.plan import PlanStream, parse, write
-from podium.core.errors import ConfigError, PodiumError
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request, Usage, user
-from podium.core.run import Run, load
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Runner
 
-STEPS: Final = 3
+PLANS: Final = Path(__file__).with_name("plans.jsonl")
 PLANNER_SPEEDS: Final = (40.0, 80.0, 120.0)
 CHARACTERS_A_TOKEN: Final = 4
 REPLY_TOKENS: Final = 90
-"""Tokens of a reply where the plan's line says none."""
-
 POOL: Final = Pool(tuple(WorkerProfile(name=f"model-{index}") for index in range(9)))
 AT_ONCE: Final = 200
 CALLS_AT_ONCE: Final = 16
@@ -65,64 +61,34 @@ PIECE: Final = 3
 
 
 class RecordedPlan(NamedTuple):
-    """A plan as a conductor wrote it, its tokens, and those of its steps' replies."""
+    """A plan as a conductor wrote it."""
 
-    form: str
     text: str
-    tokens: int
-    pool: Pool
     workflow: Workflow
-    reply_tokens: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return math.ceil(len(self.text) / CHARACTERS_A_TOKEN)
 
 
-def read_plans(path: Path, count: int) -> dict[str, list[RecordedPlan]]:
-    """Read at most `count` plans of three steps of each form; others are left out."""
+def read_plans(count: int) -> dict[str, list[RecordedPlan]]:
+    """Read `count` plans of each form; all have three steps."""
     found: dict[str, list[RecordedPlan]] = defaultdict(list)
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        try:
-            document = json.loads(line)
-            plan = read_plan(plan_of(load(document["run"])) if "run" in document else document)
-        except (ValueError, KeyError, TypeError, PodiumError) as error:
-            raise ConfigError(
-                f"{path}, line {number}: {type(error).__name__}: {error}; "
-                f"the format is in benchmarks/README.md"
-            ) from error
-        if len(plan.workflow) == STEPS and len(found[plan.form]) < count:
-            found[plan.form].append(plan)
-    if not any(found.values()):
-        raise ConfigError(f"{path} holds no plan of {STEPS} steps")
-    return {form: plans for form, plans in found.items() if plans}
+    for line in PLANS.read_text("utf-8").splitlines():
+        document = json.loads(line)
+        found[document["form"]].append(read_plan(document["plan"]))
+    return {form: plans[:count] for form, plans in found.items()}
 
 
-def plan_of(run: Run) -> dict[str, Any]:
-    """Return the line of a recorded run's first plan."""
-    first = run.rounds[0]
-    return {
-        "form": run.conductor,
-        "plan": first.plan_text,
-        "plan_tokens": first.planning_attempts[-1].usage.output_tokens
-        if first.planning_attempts
-        else None,
-        "workers": run.pool.names,
-        "reply_tokens": [step.attempts[-1].usage.output_tokens for step in first.steps],
-    }
-
-
-def read_plan(line: dict[str, Any]) -> RecordedPlan:
-    """Read one line; tokens that it lacks are estimated."""
-    text, names = line["plan"], line.get("workers")
-    pool = POOL if names is None else Pool(tuple(WorkerProfile(name=name) for name in names))
-    workflow = parse(text, pool).workflow or Workflow(())
-    replies = tuple(line.get("reply_tokens") or (REPLY_TOKENS,) * len(workflow))
-    if len(replies) != len(workflow):
-        raise ValueError(f"expected reply_tokens of {len(workflow)} steps, got {replies}")
-    tokens = line.get("plan_tokens") or math.ceil(len(text) / CHARACTERS_A_TOKEN)
-    return RecordedPlan(line["form"], text, tokens, pool, workflow, replies)
+def read_plan(text: str) -> RecordedPlan:
+    workflow = parse(text, POOL).workflow
+    assert workflow is not None, f"expected a plan, got {text}"
+    return RecordedPlan(text, workflow)
 
 
 def first_call_share(plan: RecordedPlan) -> float:
     """Return the share of the plan's text that is written when its first step can begin."""
-    stream = PlanStream(plan.pool)
+    stream = PlanStream(POOL)
     for position, character in enumerate(plan.text):
         if stream.feed(character):
             return (position + 1) / len(plan.text)
@@ -130,25 +96,20 @@ def first_call_share(plan: RecordedPlan) -> float:
 
 
 class PacedWorker(Worker):
-    """Streams texts at a model's speed; the first token comes after a log-normal time.
+    """Streams a text at a model's speed; the first token comes after a log-normal time."""
 
-    `script` returns the text, and its tokens.
-    """
-
-    def __init__(
-        self, name: str, speed: float, script: Callable[[Request], tuple[str, int]]
-    ) -> None:
+    def __init__(self, name: str, speed: float, text: str, tokens: int) -> None:
         self.profile = WorkerProfile(name=name)
         self._speed = speed
-        self._script = script
+        self._text = text
+        self._tokens = tokens
 
     async def reply(self, request: Request) -> Reply:
-        text, tokens = self._script(request)
-        await asyncio.sleep(first_token(request.text) + tokens / self._speed)
-        return Reply(text, usage=Usage(10, tokens))
+        await asyncio.sleep(first_token(request.text) + self._tokens / self._speed)
+        return Reply(self._text, usage=Usage(10, self._tokens))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        text, tokens = self._script(request)
+        text, tokens = self._text, self._tokens
         began = perf_counter() + first_token(request.text)
         for start in range(0, tokens, PIECE):
             await asyncio.sleep(max(0.0, began + start / self._speed - perf_counter()))
@@ -161,27 +122,17 @@ class PacedWorker(Worker):
 def runner_for(
     plan: RecordedPlan, speed: float, *, overlap: bool = True, speculate: bool = False
 ) -> Runner:
-    """Return a runner whose conductor writes that plan, over workers with replies of its lengths.
-
-    Who is asked the question itself replies at the answer's length.
-    """
-
-    def reply(request: Request) -> tuple[str, int]:
-        tokens = plan.reply_tokens[-1]
-        for step, length in zip(plan.workflow.steps, plan.reply_tokens, strict=True):
-            if f"Your subtask: {step.subtask}" in request.text:
-                tokens = length
-        return "word" * tokens, tokens
-
+    """Return a runner whose conductor writes that plan."""
     led = ModelConductor(
-        PacedWorker("planner", speed, lambda _: (plan.text, plan.tokens)),
+        PacedWorker("planner", speed, plan.text, plan.tokens),
         form="json",
         overlap=overlap,
         speculate=speculate,
-        fallback=plan.pool.names[0],
+        fallback=POOL.names[0],
     )
-    workers = [PacedWorker(name, TOKENS_A_SECOND, reply) for name in plan.pool.names]
-    return Runner(led, workers, pool=plan.pool)
+    reply = "word" * REPLY_TOKENS
+    workers = [PacedWorker(name, TOKENS_A_SECOND, reply, REPLY_TOKENS) for name in POOL.names]
+    return Runner(led, workers, pool=POOL)
 
 
 class Timed(NamedTuple):
@@ -246,7 +197,7 @@ async def measure_easy(count: int) -> dict[str, Timed]:
     one step for the best worker.
     """
     text = write(Workflow((Step(POOL.names[0], EASY),)), POOL, order="step-by-step")
-    plan = read_plan({"form": "easy", "plan": text})
+    plan = read_plan(text)
     ultra, speculating = (runner_for(plan, 80.0, speculate=on) for on in (False, True))
     workers = list(ultra.workers.values())
     podium = Runner(conductor_for_tier("podium", speculating.conductor), workers, pool=POOL)
@@ -260,13 +211,11 @@ async def measure_easy(count: int) -> dict[str, Timed]:
 
 def langgraph_end(python: Path, plans: Sequence[RecordedPlan], speed: float) -> float:
     """Return the median seconds of LangGraph's plan-and-execute, with the same latencies."""
+    reply_seconds = REPLY_TOKENS / TOKENS_A_SECOND
     jobs = [
         (
             first_token(f"plan {index}") + plan.tokens / speed,
-            [
-                first_token(f"step {index} {step}") + tokens / TOKENS_A_SECOND
-                for step, tokens in enumerate(plan.reply_tokens)
-            ],
+            [first_token(f"step {index} {n}") + reply_seconds for n in range(len(plan.workflow))],
         )
         for index, plan in enumerate(plans)
     ]
@@ -353,13 +302,13 @@ BARS: Final = {
 }
 
 
-async def measure_latency(
-    plans: dict[str, list[RecordedPlan]], *, peers: bool, on_progress: OnProgress
-) -> Figures:
-    """Measure the plans at each speed of a planner, easy questions, gateways and the engine.
+async def measure_latency(count: int, *, peers: bool, on_progress: OnProgress) -> Figures:
+    """Measure `count` plans of each form at each speed of a planner, easy questions, gateways and
+    the engine.
 
     Of several forms and speeds, the worst figure counts.
     """
+    plans = read_plans(count)
     langgraph, litellm, portkey = [
         await prepare(peer, on_progress) if peers else None
         for peer in (LANGGRAPH, LITELLM, PORTKEY)
@@ -379,7 +328,6 @@ async def measure_latency(
                 row["langgraph"] = [round(theirs, 3)]
             rows[f"{form} at {speed:g}/s"] = {**row, "end ratio": round(ratio, 3)}
     on_progress("easy questions …")
-    count = max(map(len, plans.values()))
     easy = await measure_easy(count)
     on_progress(f"{STREAMS:,} runs in flight …")
     with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:

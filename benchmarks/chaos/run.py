@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from benchmarks.chaos.faults import measure_faults
+from benchmarks.chaos.fuzz import measure_fuzz
 from benchmarks.chaos.replicas import measure_replicas
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.soak import measure_soak
-from benchmarks.fuzz import fuzz_bodies
 from benchmarks.postgres import programs
 from benchmarks.processes import run_on_fast_loop
 from podium.core.errors import ConfigError, PodiumError, install_command
@@ -21,49 +20,20 @@ from podium.core.errors import ConfigError, PodiumError, install_command
 Part = Literal["faults", "overlap", "replicas", "soak", "fuzz"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 PROCESS_MEMORY: Final = Path("/proc/self/statm")
-LONGEST_SHOWN: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosExtent:
-    """The size of each part, in runs or seconds.
-
-    `bodies` are of each dialect, and `processes` share the fuzzing.
-    """
+    """The size of each part, in runs or seconds; `bodies` are of each dialect."""
 
     faults: int
     replica_seconds: float
     soak: int
     bodies: int
-    processes: int = 1
 
 
-USUAL: Final = ChaosExtent(
-    faults=5_000,
-    replica_seconds=120.0,
-    soak=200_000,
-    bodies=100_000,
-    processes=os.cpu_count() or 1,
-)
+USUAL: Final = ChaosExtent(faults=5_000, replica_seconds=120.0, soak=200_000, bodies=100_000)
 QUICK: Final = replace(USUAL, faults=500, replica_seconds=12.0, soak=20_000, bodies=10_000)
-
-
-def measure_fuzz(bodies: int, seed: int, processes: int = 1) -> ChaosRow:
-    """Send `bodies` mutated bodies of each dialect."""
-    row = fuzz_bodies(bodies, seed, processes)
-    return ChaosRow(
-        name="fuzz",
-        runs=0,
-        seconds=row.seconds,
-        note=f"{row.inputs:,} bodies",
-        broken=tuple(str(finding)[:LONGEST_SHOWN] for finding in row.findings),
-        figures={
-            "bodies": row.inputs,
-            "bodies_per_second": round(row.inputs / row.seconds, 1),
-            "bodies_findings": len(row.findings),
-            "bodies_corpus": row.corpus,
-        },
-    )
 
 
 def run_part(part: Part, extent: ChaosExtent, seed: int) -> ChaosRow:
@@ -73,7 +43,7 @@ def run_part(part: Part, extent: ChaosExtent, seed: int) -> ChaosRow:
     work: Coroutine[Any, Any, ChaosRow]
     match part:
         case "fuzz":
-            return measure_fuzz(extent.bodies, seed, extent.processes)
+            work = measure_fuzz(extent.bodies, seed)
         case "faults" | "overlap":
             work = measure_faults(extent.faults, seed, overlap=part == "overlap")
         case "replicas":

@@ -12,10 +12,10 @@ from support.edited_conversations import campaign
 
 
 async def test_a_server_with_stored_runs_sends_workers_the_same_requests() -> None:
-    row = await campaign(300, seed=1)
-    assert row.findings == ()
-    assert row.inputs >= 300
-    assert row.corpus > 30, "some requests resume a run that waits"
+    done = await campaign(300, seed=1)
+    assert done.findings == []
+    assert done.edits >= 300
+    assert done.resumed > 30, "some requests resume a run that waits"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 
-from benchmarks.fuzz.server import BODIES, HEADERS, ODD
+from benchmarks.chaos.fuzz import BODIES, HEADERS, ODD
 from podium.server.app import create_app
 from podium.server.service import Service
 from podium.server.startup import DIALECTS

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, post
-from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.server import CHAT, MESSAGES, PATHS, RESPONSES
+from benchmarks.chaos.fuzz import CHAT, MAX_FINDINGS, MESSAGES, PATHS, RESPONSES
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.config import ServerSettings
@@ -284,7 +282,7 @@ class Campaign:
     def __init__(self, whole: Side, blank: Side, chance: Random) -> None:
         self.edits = 0
         self.resumed = 0
-        self.findings: list[Finding] = []
+        self.findings: list[str] = []
         self._whole = whole
         self._blank = blank
         self._chance = chance
@@ -318,22 +316,16 @@ class Campaign:
             problem = f"the worker was sent {self._whole.last}, not {self._blank.last}"
         else:
             return json.loads(response.body) if response.status == 200 else None
-        self.findings.append(Finding(f"{asked.path}: {problem}", json.dumps(bodies)))
+        self.findings.append(f"{asked.path}: {problem}: {json.dumps(bodies)}")
         return None
 
 
-async def campaign(count: int, seed: int) -> FuzzRow:
-    """Make that many edits; the row's `corpus` counts the requests that resumed a run."""
-    began = time.perf_counter()
+async def campaign(count: int, seed: int) -> Campaign:
+    """Make that many edits."""
     with TemporaryDirectory(prefix="podium-fuzz-") as directory:
         store = await SqlRunStore.open(Path(directory) / "podium.db")
         async with serve(store) as whole, serve(RunStore()) as blank:
             done = Campaign(whole, blank, Random(seed))
             while done.edits < count and len(done.findings) < MAX_FINDINGS:
                 await done.converse()
-    return FuzzRow(
-        inputs=done.edits,
-        seconds=time.perf_counter() - began,
-        findings=tuple(done.findings),
-        corpus=done.resumed,
-    )
+    return done

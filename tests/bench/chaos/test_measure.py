@@ -15,12 +15,10 @@ from benchmarks.chaos.run import (
     USUAL,
     ChaosExtent,
     Part,
-    measure_fuzz,
     missing_for,
     parse_parts,
 )
 from benchmarks.cli import app
-from benchmarks.fuzz import Finding, FuzzRow
 from podium.core.errors import ConfigError
 
 TINY = ChaosExtent(faults=3, replica_seconds=1.0, soak=40, bodies=4)
@@ -52,15 +50,6 @@ def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(app, ["chaos", "--quick", "--part", "faults"])
     assert result.exit_code == 1
     assert json.loads(result.stdout.splitlines()[-1])["lost"] == 1
-
-
-def test_fuzzer_findings_fail_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = FuzzRow(inputs=3, seconds=1.0, findings=(Finding("a 500", "{}"),))
-    monkeypatch.setattr(run, "fuzz_bodies", lambda *_: found)
-    row = measure_fuzz(1, seed=1)
-    assert row.broken == ("a 500: {}",)
-    assert row.note == "3 bodies"
-    assert not row.holds
 
 
 def lack(monkeypatch: pytest.MonkeyPatch, *, postgres: bool = False, extra: bool = False) -> None:

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from benchmarks.asgi import HttpResponse, InvalidResponse
-from benchmarks.fuzz import fuzz_bodies
-from benchmarks.fuzz.server import (
+from benchmarks.chaos.fuzz import (
     BODIES,
     CHAT,
     MAX_BYTES,
     MESSAGES,
     EncodedRequest,
-    campaign,
     damage,
     encode_request,
     judge,
+    measure_fuzz,
 )
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest
@@ -28,17 +27,13 @@ from podium.server.logs import LOGGER
 from podium.server.startup import DIALECTS
 
 
-def test_processes_share_a_campaign() -> None:
-    row = fuzz_bodies(5, 3, processes=2)
-    assert row.inputs == 15
-    assert row.findings == ()
-
-
-def test_hundreds_of_odd_requests_in_each_dialect_are_answered() -> None:
-    row = fuzz_bodies(400, seed=7)
-    assert row.findings == ()
-    assert row.inputs == 1200
-    assert row.corpus > 10
+async def test_hundreds_of_odd_requests_in_each_dialect_are_answered() -> None:
+    row = await measure_fuzz(400, seed=7)
+    assert row.holds, row.broken
+    assert (row.note, row.figures["bodies_findings"]) == ("1,200 bodies", 0)
+    corpus = row.figures["bodies_corpus"]
+    assert isinstance(corpus, int)
+    assert corpus > 10
 
 
 ERROR = HttpResponse(
@@ -88,8 +83,9 @@ async def test_a_fault_of_the_servers_own_is_found(monkeypatch: pytest.MonkeyPat
         raise KeyError("messages")
 
     monkeypatch.setattr(type(DIALECTS[CHAT]), "read", raises)
-    row = await campaign(3, 1, (CHAT,))
-    assert "answered 500" in row.findings[0].broken
+    row = await measure_fuzz(3, 1, (CHAT,))
+    assert "answered 500" in row.broken[0]
+    assert not row.holds
 
 
 async def test_an_error_that_only_the_log_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +96,8 @@ async def test_an_error_that_only_the_log_has_is_found(monkeypatch: pytest.Monke
         return read(self, body)
 
     monkeypatch.setattr(type(DIALECTS[CHAT]), "read", tells)
-    row = await campaign(5, 1, (CHAT,))
-    assert "it went wrong" in row.findings[0].broken
+    row = await measure_fuzz(5, 1, (CHAT,))
+    assert "it went wrong" in row.broken[0]
 
 
 def test_requests_are_repeatable_and_bounded() -> None:

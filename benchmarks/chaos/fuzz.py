@@ -26,7 +26,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, InvalidResponse, post
-from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
+from benchmarks.chaos.report import ChaosRow
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
@@ -46,6 +46,11 @@ from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
 
+MAX_FINDINGS: Final = 20
+"""A campaign stops after so many findings in a dialect."""
+
+LONGEST_SHOWN: Final = 2000
+
 Body = dict[str, Any]
 
 
@@ -56,8 +61,8 @@ def _read(name: str) -> dict[str, Any]:
     return found
 
 
-BODIES: Final[dict[str, list[Body]]] = _read("bodies.json")
-_VALUES: Final = _read("values.json")
+BODIES: Final[dict[str, list[Body]]] = _read("fuzz_bodies.json")
+_VALUES: Final = _read("fuzz_values.json")
 
 HEADERS: Final[dict[str, list[str]]] = _VALUES["headers"] | {
     "X-Podium-Max-Steps": [*_VALUES["headers"]["X-Podium-Max-Steps"], "9" * 400]
@@ -343,7 +348,7 @@ class BodyCampaign:
     chance: Random
     errors: _Errors
     corpus: deque[Body] = field(default_factory=lambda: deque(maxlen=MAX_BODIES))
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
     async def run(self, count: int) -> None:
         bodies, chance = BODIES[self.path], self.chance
@@ -355,7 +360,7 @@ class BodyCampaign:
             body = damage(known[int(chance.random() * len(known))], others, chance)
             request = encode_request(body, self.token, chance)
             if broken := await self._send(body, request):
-                self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
+                self.findings.append(f"{self.path}: {broken}: {request}"[:LONGEST_SHOWN])
 
     async def _send(self, body: Body, request: EncodedRequest) -> str:
         """Send one request; return what is wrong with the answer, or nothing."""
@@ -455,8 +460,8 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
         yield app, made.token
 
 
-async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> FuzzRow:
-    """Send that many requests in each dialect."""
+async def measure_fuzz(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> ChaosRow:
+    """Send that many mutated requests in each dialect; `bodies_corpus` had a new outcome."""
     errors, campaigns = _Errors(), []
     for name in LOGGERS:
         logging.getLogger(name).addHandler(errors)
@@ -473,10 +478,18 @@ async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> Fuz
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(errors)
     findings = [finding for one in campaigns for finding in one.findings]
-    findings += [Finding(f"logged at the end: {response}", "") for response in errors.messages]
-    return FuzzRow(
-        inputs=count * len(paths),
-        seconds=time.perf_counter() - began,
-        findings=tuple(findings[:MAX_FINDINGS]),
-        corpus=sum(len(one.corpus) for one in campaigns),
+    findings += [f"logged at the end: {message}" for message in errors.messages]
+    sent, seconds = count * len(paths), time.perf_counter() - began
+    return ChaosRow(
+        name="fuzz",
+        runs=0,
+        seconds=seconds,
+        note=f"{sent:,} bodies",
+        broken=tuple(findings[:MAX_FINDINGS]),
+        figures={
+            "bodies": sent,
+            "bodies_per_second": round(sent / seconds, 1),
+            "bodies_findings": len(findings),
+            "bodies_corpus": sum(len(one.corpus) for one in campaigns),
+        },
     )
