@@ -24,17 +24,14 @@ from typing import Any, Final, NamedTuple
 from benchmarks.capacity.measure import LOADS, MAX_IN_FLIGHT, memory_in_flight
 from benchmarks.engine import BARS as ENGINE_BARS
 from benchmarks.engine import measure_engine, run_langgraph
-from benchmarks.environment import LANGGRAPH, LITELLM, PORTKEY, OnProgress, prepare
+from benchmarks.environment import LANGGRAPH, OnProgress, prepare
 from benchmarks.load_client import Call, connect
 from benchmarks.processes import UPSTREAM, upstream_process
 from benchmarks.report import AT_MOST, Figures, machine
 from benchmarks.server import (
     TIER,
-    litellm_model,
-    litellm_process,
     podium_server,
-    portkey_call,
-    portkey_process,
+    start_gateways,
 )
 from benchmarks.upstream import MODEL, TOKENS_A_SECOND, first_token
 from podium.conductors import ModelConductor, conductor_for_tier
@@ -223,7 +220,7 @@ def langgraph_end(python: Path, plans: Sequence[RecordedPlan], speed: float) -> 
 
 
 async def measure_gateways(
-    count: int, litellm: Path | None, portkey: Path | None
+    count: int, *, peers: bool, on_progress: OnProgress
 ) -> dict[str, dict[str, float]]:
     """Return the median seconds of one call, direct and through gateways.
 
@@ -238,14 +235,9 @@ async def measure_gateways(
         server = podium_server(port, directory / "podium", settings)
         podium = await stack.enter_async_context(server)
         calls = {"direct": Call(port, MODEL), "podium": Call(podium.port, MODEL)}
-        if litellm is not None:
-            models = {"model_list": [litellm_model(MODEL, port)]}
-            process = litellm_process(litellm, models, directory / "litellm")
-            calls["litellm"] = Call((await stack.enter_async_context(process)).port, MODEL)
-        if portkey is not None:
-            process = portkey_process(portkey, directory / "portkey")
-            started = await stack.enter_async_context(process)
-            calls["portkey"] = portkey_call(started.port, port)
+        if peers:
+            gateways = await start_gateways(stack, port, directory, on_progress)
+            calls |= {name: gateway.call for name, gateway in gateways.items()}
         whole = {name: await call_often(call, count) for name, call in calls.items()}
         calls.pop("portkey", None)
         first = {name: await call_often(call, count, stream=True) for name, call in calls.items()}
@@ -309,10 +301,7 @@ async def measure_latency(count: int, *, peers: bool, on_progress: OnProgress) -
     Of several forms and speeds, the worst figure counts.
     """
     plans = read_plans(count)
-    langgraph, litellm, portkey = [
-        await prepare(peer, on_progress) if peers else None
-        for peer in (LANGGRAPH, LITELLM, PORTKEY)
-    ]
+    langgraph = await prepare(LANGGRAPH, on_progress) if peers else None
     rows: dict[str, dict[str, Any]] = {}
     ratios, beside = [], []
     for form, texts in plans.items():
@@ -333,7 +322,7 @@ async def measure_latency(count: int, *, peers: bool, on_progress: OnProgress) -
     with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:
         memory = await memory_in_flight(LOADS[1], STREAMS, Path(directory))
     on_progress("calls through gateways …")
-    gateways = await measure_gateways(count, litellm, portkey)
+    gateways = await measure_gateways(count, peers=peers, on_progress=on_progress)
     measuring = measure_engine(ENGINE_BLOCKS, peers=peers, on_progress=on_progress)
     engine = (await asyncio.to_thread(asyncio.run, measuring)).document  # on asyncio's own loop
     shares = {form: median(map(first_call_share, texts)) for form, texts in plans.items()}

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from benchmarks.environment import LITELLM, PORTKEY, OnProgress, prepare
 from benchmarks.load_client import Call, first_tokens, run_load
@@ -101,26 +101,46 @@ def podium_server(
     return podium_process(home, text=f'{more}\n[conductor]\nkind = "router"\n{worker}')
 
 
-def litellm_model(name: str, upstream: int) -> dict[str, Any]:
-    """Return a model entry of the proxy for the upstream."""
-    parameters = {
-        "model": f"openai/{name}",
-        "api_base": f"http://127.0.0.1:{upstream}/v1",
-        "api_key": "none",
-    }
-    return {"model_name": name, "litellm_params": parameters}
+class ServerContestant(NamedTuple):
+    """A server and the call that is made to it."""
+
+    server: Started
+    call: Call
 
 
-def litellm_process(
-    python: Path, document: Mapping[str, Any], home: Path
-) -> AbstractAsyncContextManager[Started]:
-    """Start the LiteLLM proxy with that configuration and without keys, by its own Python."""
+async def start_gateways(
+    stack: AsyncExitStack, upstream: int, directory: Path, on_progress: OnProgress
+) -> dict[str, ServerContestant]:
+    """Start the gateways that can be installed, in front of the upstream."""
+    found = {}
+    if (python := await prepare(LITELLM, on_progress)) is not None:
+        on_progress("starting the LiteLLM proxy …")
+        litellm = await stack.enter_async_context(_litellm(python, upstream, directory / "litellm"))
+        found["litellm"] = ServerContestant(litellm, Call(litellm.port, MODEL))
+    if (script := await prepare(PORTKEY, on_progress)) is not None:
+        on_progress("starting Portkey's gateway …")
+        portkey = await stack.enter_async_context(_portkey(script, directory / "portkey"))
+        host = f"x-portkey-custom-host: http://127.0.0.1:{upstream}/v1"
+        call = Call(portkey.port, MODEL, headers=("x-portkey-provider: openai", host))
+        found["portkey"] = ServerContestant(portkey, call)
+    return found
+
+
+def _litellm(python: Path, upstream: int, home: Path) -> AbstractAsyncContextManager[Started]:
+    """Start the LiteLLM proxy without keys, by its own Python."""
     port = free_port()
     home.mkdir()
     configuration = home / "config.yaml"
-    general = {"dangerously_permit_weak_or_unset_master_key": True}
-    whole = {**document, "general_settings": general}
-    configuration.write_text(json.dumps(whole), "utf-8")  # JSON is YAML too
+    parameters = {
+        "model": f"openai/{MODEL}",
+        "api_base": f"http://127.0.0.1:{upstream}/v1",
+        "api_key": "none",
+    }
+    document = {
+        "model_list": [{"model_name": MODEL, "litellm_params": parameters}],
+        "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
+    }
+    configuration.write_text(json.dumps(document), "utf-8")  # JSON is YAML too
     options = ("--config", str(configuration), "--host", "127.0.0.1", "--port", str(port))
     return server_process(
         "the LiteLLM proxy",
@@ -132,7 +152,7 @@ def litellm_process(
     )
 
 
-def portkey_process(script: Path, home: Path) -> AbstractAsyncContextManager[Started]:
+def _portkey(script: Path, home: Path) -> AbstractAsyncContextManager[Started]:
     """Start Portkey's gateway, `build/start-server.js` of the npm package, by Node.js."""
     port = free_port()
     home.mkdir()
@@ -144,12 +164,6 @@ def portkey_process(script: Path, home: Path) -> AbstractAsyncContextManager[Sta
         directory=home,
         environment={"NODE_ENV": "production", "HOME": str(home)},
     )
-
-
-def portkey_call(port: int, upstream: int) -> Call:
-    """Return the call that Portkey's gateway passes to the upstream."""
-    host = f"x-portkey-custom-host: http://127.0.0.1:{upstream}/v1"
-    return Call(port, MODEL, headers=("x-portkey-provider: openai", host))
 
 
 IN_FLIGHT: Final = 32
@@ -181,13 +195,6 @@ class Spending(Protocol):
     def cpu_seconds(self) -> float: ...
 
 
-class ServerContestant(NamedTuple):
-    """A server and the call that is made to it."""
-
-    server: Started
-    call: Call
-
-
 async def measure_server(
     extent: ServerExtent,
     *,
@@ -195,9 +202,6 @@ async def measure_server(
     on_progress: OnProgress,
 ) -> Figures:
     """Measure Podium's server and, with `peers`, those gateways that can be installed."""
-    litellm, portkey = [
-        await prepare(peer, on_progress) if peers else None for peer in (LITELLM, PORTKEY)
-    ]
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
@@ -212,18 +216,8 @@ async def measure_server(
             "podium": ServerContestant(ours, Call(ours.port, MODEL)),
             "one_step": ServerContestant(ours, Call(ours.port, TIER)),
         }
-        if litellm is not None:
-            on_progress("starting the LiteLLM proxy …")
-            models = {"model_list": [litellm_model(MODEL, upstream)]}
-            proxy = litellm_process(litellm, models, directory / "litellm")
-            theirs = await stack.enter_async_context(proxy)
-            contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
-        if portkey is not None:
-            on_progress("starting Portkey's gateway …")
-            gateway = portkey_process(portkey, directory / "portkey")
-            portkeys = await stack.enter_async_context(gateway)
-            call = portkey_call(portkeys.port, upstream)
-            contestants["portkey"] = ServerContestant(portkeys, call)
+        if peers:
+            contestants |= await start_gateways(stack, upstream, directory, on_progress)
         on_progress(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
         load_before = os.getloadavg()[0]
         costs = await _take_turns(contestants, extent)
