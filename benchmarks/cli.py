@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,9 +19,6 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 Quick = Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")]
 Peers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Measure peers too, in their own environments.")
-]
-Output = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
 ]
 
 
@@ -84,21 +80,13 @@ def chaos(
     ] = ALL_PARTS,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of the faults.")] = 1,
-    output: Output = None,
 ) -> None:
-    """Break things, and check that the promises hold; the exit code is 1 where one was broken.
-
-    --output keeps the rows of other parts that the file has.
-    """
+    """Break things, and check that the promises hold; the exit code is 1 where one was broken."""
     from benchmarks.chaos.report import figures_text, summarize
     from benchmarks.chaos.run import QUICK, USUAL, measure_chaos, parse_parts
 
     extent = QUICK if quick else USUAL
     rows = measure_chaos(parse_parts(part), extent, seed, _print_progress)
-    if output is not None:
-        earlier = json.loads(output.read_text("utf-8")) if output.is_file() else None
-        whole = summarize(rows, seed, quick=quick, earlier=earlier)
-        output.write_text(json.dumps(whole, indent=2) + "\n", "utf-8")
     document = summarize(rows, seed, quick=quick)
     typer.echo(figures_text(document) + "\n")
     typer.echo(json.dumps(document))
@@ -107,37 +95,20 @@ def chaos(
 
 @app.command()
 def capacity(
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Processes of the server on one machine; default: the cores."
-        ),
-    ] = None,
-    replicas: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Replicas that share one Postgres.")
-    ] = 3,
     quick: Quick = False,
-    output: Output = None,
 ) -> None:
     """The capacity of one process, one machine and replicas over one Postgres."""
     from benchmarks.capacity.measure import QUICK, USUAL, measure_capacity
-    from benchmarks.capacity.report import as_text
+    from benchmarks.capacity.report import as_text, size_deployments
 
-    extent, processes = QUICK if quick else USUAL, workers or os.cpu_count() or 1
-    document = asyncio.run(
-        measure_capacity(extent, workers=processes, replicas=replicas, on_progress=_print_progress)
-    )
-    if output is not None:
-        output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
-    typer.echo(as_text(document) + "\n")
+    extent = QUICK if quick else USUAL
+    document = asyncio.run(measure_capacity(extent, on_progress=_print_progress))
+    typer.echo(f"{as_text(document)}\n\n{size_deployments(document)}\n")
     typer.echo(json.dumps(document))
 
 
 def _print(figures: Figures) -> None:
-    from rich.console import Console
-
-    Console().print(figures.as_table())
-    typer.echo(figures.as_json())
+    typer.echo(f"{figures.as_text()}\n\n{figures.as_json()}")
 
 
 def _print_progress(line: str) -> None:

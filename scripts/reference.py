@@ -18,7 +18,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import podium
-from podium._util.files import replace_parts
 from podium.client.run_options import RunOptions
 from podium.config.problems import table_in
 from podium.config.schema import ConfigFile
@@ -102,8 +101,15 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
 
 def update_page(page: str) -> str:
     """Return the page with its generated parts up to date."""
-    parts = {name: make() for name, make in PARTS.items() if f"<!-- {name}: {_MADE}" in page}
-    return replace_parts(page, _MADE, parts or dict.fromkeys(PARTS, ""))
+    if _MADE not in page:
+        raise ValueError(f"the page needs a mark with {_MADE!r}")
+    for part, make in PARTS.items():
+        begin, end = f"<!-- {part}: {_MADE} -->", f"<!-- end of the {part} -->"
+        before, begins, rest = page.partition(begin)
+        _, ends, after = rest.partition(end)
+        if begins and ends:
+            page = f"{before}{begin}\n\n{make()}\n{end}{after}"
+    return page
 
 
 def _section(

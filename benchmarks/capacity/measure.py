@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.capacity.report import ONE_REPLICA, REPLICAS
+from benchmarks.capacity.report import ONE_REPLICA
 from benchmarks.environment import OnProgress
 from benchmarks.load_client import Call, LoadResult, connect, run_load
 from benchmarks.postgres import programs, running_postgres
@@ -128,6 +128,9 @@ MAX_IN_FLIGHT: Final = 5000
 IN_FLIGHT: Final = 32
 """Requests in flight for each process."""
 
+REPLICAS: Final = 3
+"""Replicas that share one Postgres."""
+
 THREE_STEPS: Final = {
     "steps": [
         {"worker": MODEL, "subtask": "Find what is asked", "access": []},
@@ -194,11 +197,11 @@ class ServerGroup(NamedTuple):
         return self.replicas * self.workers
 
 
-def server_groups(workers: int, replicas: int, url: str | None) -> list[ServerGroup]:
-    found = [ServerGroup("one process"), ServerGroup("one machine", workers=workers)]
+def server_groups(url: str | None) -> list[ServerGroup]:
+    found = [ServerGroup("one process"), ServerGroup("one machine", workers=os.cpu_count() or 1)]
     if url is not None:
         found.append(ServerGroup(ONE_REPLICA, url=url))
-        found.append(ServerGroup(REPLICAS, replicas=replicas, url=url))
+        found.append(ServerGroup("replicas over Postgres", replicas=REPLICAS, url=url))
     return found
 
 
@@ -346,14 +349,9 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> dict[str,
 
 
 async def measure_capacity(
-    extent: CapacityExtent,
-    *,
-    workers: int,
-    replicas: int,
-    loads: Sequence[Load] = LOADS,
-    on_progress: OnProgress,
+    extent: CapacityExtent, *, loads: Sequence[Load] = LOADS, on_progress: OnProgress
 ) -> dict[str, Any]:
-    """Measure one process, `workers` processes, and one and `replicas` replicas.
+    """Measure one process, a process for each core, one replica and several.
 
     Replicas need a Postgres on this machine and are left out without one.
     """
@@ -363,7 +361,7 @@ async def measure_capacity(
             on_progress("this machine has no Postgres, so replicas over one are not measured")
         else:
             url = stack.enter_context(running_postgres(durable=True)).address()
-        measuring = _measure(server_groups(workers, replicas, url), loads, url, extent, on_progress)
+        measuring = _measure(server_groups(url), loads, url, extent, on_progress)
         return await asyncio.to_thread(run_on_fast_loop, measuring)
 
 

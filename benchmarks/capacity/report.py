@@ -1,22 +1,13 @@
-"""The figures of `benchmarks capacity`: a table, JSON, and the tables of the capacity page.
-
-python -m benchmarks.capacity.report results/capacity.json benchmarks/capacity/README.md
-"""
+"""The figures of `benchmarks capacity` as text, which benchmarks/capacity/README.md has."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
-from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.report import NONE_YET, markdown_row
-from podium._util.files import replace_parts
+from podium.evals.results import markdown
 from podium.store.sql.database import CONNECTIONS
-
-_MADE: Final = "made by python -m benchmarks.capacity.report, not by hand"
 
 RATES: Final = (10, 100, 1000)
 """Requests a second of the deployments that the model sizes."""
@@ -28,7 +19,6 @@ ANSWER_SECONDS: Final = 10
 """Assumed duration of a run over real models: it decides how many are in flight."""
 
 ONE_REPLICA: Final = "one replica over Postgres"
-REPLICAS: Final = "replicas over Postgres"
 
 HEADINGS: Final = (
     *("", "load", "processes", "requests/s", "CPU ms"),
@@ -40,8 +30,8 @@ Document = Mapping[str, Any]
 
 
 def as_text(document: Document) -> str:
-    measured = _markdown(HEADINGS, map(_cells, document["rows"]), texts=2)
-    return "\n".join((*measured, "", *_sentences(document)))
+    measured = markdown(HEADINGS, [_cells(row) for row in document["rows"]])
+    return "\n".join((measured, "", *_sentences(document)))
 
 
 def _cells(row: Document) -> list[str]:
@@ -80,43 +70,21 @@ def _sentences(document: Document) -> Iterator[str]:
     )
 
 
-def update_page(page: str, results: Path) -> str:
-    """Return the page with the figures of that file between its marks."""
-    parts = dict.fromkeys(("measured", "derived"), NONE_YET)
-    if results.is_file():
-        document = json.loads(results.read_text("utf-8"))
-        parts["measured"] = as_text(document)
-        parts["derived"] = "\n".join(_derive(document))
-    return replace_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
-
-
-def _markdown(
-    headings: Sequence[str], rows: Iterator[Sequence[str]], texts: int = 1
-) -> Iterator[str]:
-    """Yield a Markdown table whose first columns are texts and all others numbers."""
-    yield markdown_row(headings).replace("|  |", "| |")
-    yield f"|{'---|' * texts}{'--:|' * (len(headings) - texts)}"
-    yield from map(markdown_row, rows)
-
-
-def _derive(document: Document) -> Iterator[str]:
+def size_deployments(document: Document) -> str:
+    """Calculate deployments from one replica over Postgres; empty where that was not measured."""
     rows = [row for row in document["rows"] if row["group"] == ONE_REPLICA]
     if not rows:
-        yield "Without Postgres, several machines were not measured."
-        return
-    table = [line for row in rows for line in _sizes(row, document["memory"])]
-    yield from _markdown(DERIVED, iter(table))
-    yield ""
-    yield from _checks(document["rows"])
+        return ""
+    lines = [markdown(DERIVED, [line for row in rows for line in _sizes(row, document["memory"])])]
     for row in rows:
-        commits = row["database"]["commits"]
-        if row["steps"] and commits:
+        if row["steps"] and (commits := row["database"]["commits"]):
             carried = document["commits_per_second"] / commits
-            yield (
-                f"- {row['load'].capitalize()}: one Postgres like this takes the commits of "
+            lines.append(
+                f"\n{row['load'].capitalize()}: one Postgres like this takes the commits of "
                 f"{_round(carried)} a second, which is what {_round(carried / _rate(row))} "
                 f"processes carry."
             )
+    return "\n".join(lines)
 
 
 def _sizes(row: Document, memory: Document) -> Iterator[Sequence[str]]:
@@ -136,23 +104,6 @@ def _sizes(row: Document, memory: Document) -> Iterator[Sequence[str]]:
         yield f"{load}: cores of Postgres", *map(_round, busy)
 
 
-def _checks(rows: Sequence[Document]) -> Iterator[str]:
-    """Compare the model with the measured costs of several replicas."""
-    one = {row["load"]: row for row in rows if row["group"] == ONE_REPLICA}
-    for row in rows:
-        if row["group"] != REPLICAS:
-            continue
-        model, rate, base = one[row["load"]], row["per_second"], row["database"]
-        written = model["database"]["rows"]
-        yield (
-            f"- Check, {row['load']}: at {rate:,.0f} a second, {row['processes']} replicas took "
-            f"{rate * row['cpu_ms'] / 1000:.2f} cores (the model: "
-            f"{rate * model['cpu_ms'] / 1000:.2f}), {base['rows']:.1f} rows a request "
-            f"({written:.1f}) and {base['connections']} connections (at most "
-            f"{row['processes'] * CONNECTIONS})."
-        )
-
-
 def _rate(row: Document) -> float:
     """Return the requests a second of a process with a core of its own."""
     return 1000 / float(row["cpu_ms"])
@@ -164,8 +115,3 @@ def _round(value: float) -> str:
         return f"{value:.1f}"
     digits = len(str(int(value))) - 2
     return f"{round(value, -digits):,.0f}"
-
-
-if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:3])
-    target.write_text(update_page(target.read_text("utf-8"), source), "utf-8")

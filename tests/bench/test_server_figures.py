@@ -5,7 +5,6 @@ import os
 import re
 
 import pytest
-from rich.console import Console
 
 from benchmarks.environment import LITELLM
 from benchmarks.report import Figures
@@ -30,13 +29,6 @@ def figures(*, peer: bool = True, seconds: float = 1.0, one_step: float = 0.004)
         (seconds, 9.0, 0.1),
         load_average=3.21,
     )
-
-
-def shown(measured: Figures) -> str:
-    console = Console(width=120)
-    with console.capture() as capture:
-        console.print(measured.as_table())
-    return capture.get()
 
 
 def test_rates_are_those_of_the_quickest_turns_and_cpu_time_that_of_the_middle_one() -> None:
@@ -74,14 +66,14 @@ def test_the_json_line_holds_the_headline_figures_and_what_they_were_made_of() -
 
 def test_without_the_proxy_its_ratio_is_null_and_the_table_says_why() -> None:
     assert json.loads(figures(peer=False).as_json())["litellm_rps_ratio"] is None
-    assert re.search(r"litellm_rps_ratio \W+ not measured", shown(figures(peer=False)))
+    assert re.search(r"litellm_rps_ratio \W+ not measured", figures(peer=False).as_text())
 
 
 def test_each_requirement_is_shown_with_its_figure_and_verdict() -> None:
-    table = shown(figures())
+    table = figures().as_text()
     for bar in (">= 15", "<= 1.1", "<= 2.5", "<= 5", "< 2"):
         assert f"{bar}  met" in table
     assert "MISSED" not in table
-    table = shown(figures(seconds=2.0, one_step=0.0061))
+    table = figures(seconds=2.0, one_step=0.0061).as_text()
     assert "<= 5  MISSED" in table
     assert "< 2  MISSED" in table

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -174,18 +174,6 @@ def read_json(path: Path, advice: str) -> Any:
         raise ConfigError(f"{path}: not valid JSON: {error}; {advice}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested deeper than can be read; {advice}") from error
-
-
-def replace_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
-    """Return the page with each generated part between the two marks of its name."""
-    for part, text in parts.items():
-        begin, end = f"<!-- {part}: {made} -->", f"<!-- end of the {part} -->"
-        before, begins, rest = page.partition(begin)
-        _, ends, after = rest.partition(end)
-        if not (begins and ends):
-            raise ValueError(f"the page needs the marks {begin!r} and {end!r}")
-        page = f"{before}{begin}\n\n{text}\n{end}{after}"
-    return page
 
 
 def read_toml(path: Path, kind: str = "file") -> dict[str, Any]:

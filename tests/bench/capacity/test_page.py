@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capacity.report import update_page
-from benchmarks.report import NONE_YET
+from benchmarks.capacity.report import as_text, size_deployments
 from podium.store.sql.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]
@@ -46,45 +45,36 @@ def document(**changed: Any) -> dict[str, Any]:
     }
 
 
-def made_of(tmp_path: Path, found: dict[str, Any]) -> str:
-    file = tmp_path / "capacity.json"
-    file.write_text(json.dumps(found), "utf-8")
-    return update_page(PAGE.read_text("utf-8"), file)
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split(" | ")]
 
 
-def test_results_are_listed_row_by_row(tmp_path: Path) -> None:
-    page = made_of(tmp_path, document())
-    assert "| one process | a run of one step | 1 | 812 | 2.00 |  |  |  |  |  |" in page
-    over = "| one replica over Postgres | a run of one step | 1 | 812 | 2.00 |"
-    assert f"{over} 4.0 | 9.0 | 2.0 | 0.50 | 15 |" in page
-    assert "holds 80 MiB with nothing to do, and 50 KiB more for each run" in page
+def test_results_are_listed_row_by_row() -> None:
+    text = as_text(document())
+    _, _, one, over, *_ = map(cells, text.splitlines())
+    assert one == [*("one process", "a run of one step", "1", "812", "2.00"), *[""] * 5]
+    assert over[3:] == ["812", "2.00", "4.0", "9.0", "2.0", "0.50", "15"]
+    assert "holds 80 MiB with nothing to do, and 50 KiB more for each run" in text
 
 
-def test_the_size_of_a_deployment_follows_from_one_replica(tmp_path: Path) -> None:
-    page = made_of(tmp_path, document())
-    assert "| a run of one step: processes, a core each | 2 | 2 | 4 |" in page
-    most = f"{2 * CONNECTIONS} | {2 * CONNECTIONS} | {4 * CONNECTIONS}"
-    assert f"| a run of one step: connections at most | {most} |" in page
-    assert "| a run of one step: MiB of memory | 160 | 210 | 810 |" in page
-    assert "| a run of one step: rows written | 90 | 900 | 9,000 |" in page
-    assert "the commits of 1,500 a second, which is what 3.0 processes carry" in page
+def test_the_size_of_a_deployment_follows_from_one_replica() -> None:
+    text = size_deployments(document())
+    found = {name: sizes for name, *sizes in map(cells, text.splitlines())}
+    assert found["a run of one step: processes, a core each"] == ["2", "2", "4"]
+    most = [str(processes * CONNECTIONS) for processes in (2, 2, 4)]
+    assert found["a run of one step: connections at most"] == most
+    assert found["a run of one step: MiB of memory"] == ["160", "210", "810"]
+    assert found["a run of one step: rows written"] == ["90", "900", "9,000"]
+    assert "the commits of 1,500 a second, which is what 3.0 processes carry" in text
 
 
-def test_the_model_is_checked_by_what_several_replicas_took(tmp_path: Path) -> None:
-    found = document()
-    several = {**found["rows"][1], "group": "replicas over Postgres", "cpu_ms": 2.5}
-    page = made_of(tmp_path, document(rows=[*found["rows"], several | {"processes": 3}]))
-    assert "at 812 a second, 3 replicas took 2.03 cores (the model: 1.62)" in page
+def test_without_postgres_there_are_no_figures_for_replicas() -> None:
+    found = document(rows=document()["rows"][:1], commits_per_second=None)
+    assert size_deployments(found) == ""
+    assert "pgbench`, takes" not in as_text(found)
 
 
-def test_without_postgres_the_page_has_no_figures_for_replicas(tmp_path: Path) -> None:
-    rows = document()["rows"][:1]
-    page = made_of(tmp_path, document(rows=rows, commits_per_second=None))
-    assert "Without Postgres, several machines were not measured." in page
-    assert "pgbench`, takes" not in page
-
-
-def test_the_page_has_the_figures_of_the_results_that_are_there(tmp_path: Path) -> None:
-    page = PAGE.read_text("utf-8")
-    assert update_page(page, RESULTS) == page
-    assert NONE_YET in update_page(page, tmp_path / "none.json")
+def test_the_page_has_the_figures_of_the_results_that_are_there() -> None:
+    page, results = PAGE.read_text("utf-8"), json.loads(RESULTS.read_text("utf-8"))
+    assert as_text(results) in page
+    assert size_deployments(results) in page

@@ -30,18 +30,16 @@ def test_quick_does_a_tenth() -> None:
 
 
 def test_the_command_prints_text_and_last_one_line_of_json(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "QUICK", TINY)
-    output = tmp_path / "chaos.json"
     words = ["chaos", "--quick", "--part", "fuzz,faults,overlap", "--seed", "3"]
-    result = CliRunner().invoke(app, [*words, "--output", str(output)])
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout.splitlines()[-1])
     assert [part["name"] for part in document["parts"]] == ["faults", "overlap", "fuzz"]
     assert (document["runs"], document["lost"], document["seed"]) == (6, 0, 3)
-    assert json.loads(output.read_text("utf-8")) == document
-    assert result.stdout.index("| part |") < result.stdout.index('{"runs"')
+    assert result.stdout.index("| part ") < result.stdout.index('{"runs"')
 
 
 def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

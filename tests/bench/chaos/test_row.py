@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos.report import ChaosRow, figures_text, read_row, summarize, update_page
-from benchmarks.report import NONE_YET
+from benchmarks.chaos.report import ChaosRow, figures_text, summarize
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "benchmarks" / "chaos" / "README.md"
@@ -20,6 +19,10 @@ def document_of(rows: Sequence[ChaosRow], seed: int = 7) -> dict[str, Any]:
     """Return the document of these rows as it is read from a file."""
     found: dict[str, Any] = json.loads(json.dumps(summarize(rows, seed, quick=False)))
     return found
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split(" | ")]
 
 
 @pytest.mark.parametrize(
@@ -59,40 +62,25 @@ def test_a_skipped_part_is_named_and_fails_no_requirement() -> None:
     assert (document["holds"], document["not_tried"]) == (True, ["replicas"])
     assert not document_of([replace(ROW, lost=1), untried])["holds"]
     head, _, _, line, _, words = figures_text(document).splitlines()
-    assert line == "| replicas | | | | | | | | | not tried: needs a \\| b |"
+    assert cells(line) == ["replicas", *[""] * 8, "not tried: needs a \\| b"]
     assert line.replace("\\|", "").count("|") == head.count("|")
     assert words.endswith("Every promise that was tried held: yes. Not tried: replicas.")
-
-
-def test_a_row_is_written_and_read_unchanged() -> None:
-    row = replace(ROW, broken=("one", "two"), not_tried="no", figures={"kills": 3})
-    (document,) = document_of([row])["parts"]
-    assert read_row(document) == row
-
-
-def test_a_part_that_is_run_again_by_itself_stands_beside_the_others() -> None:
-    kills = ChaosRow(name="kills", runs=20)
-    earlier = document_of([replace(ROW, lost=3), kills])
-    again = summarize([ROW], 7, quick=False, earlier=earlier)
-    assert [read_row(part) for part in again["parts"]] == [ROW, kills]
-    for other in ({**earlier, "seed": 8}, {**earlier, "quick": True}):
-        assert len(summarize([ROW], 7, quick=False, earlier=other)["parts"]) == 1
 
 
 def test_each_row_is_a_line_of_the_table_with_what_broke() -> None:
     rows = [replace(ROW, runs=5000), replace(ROW, name="soak", broken=("files grew", "it | grew"))]
     head, rule, faults, soak, _, last = figures_text(document_of(rows, seed=4)).splitlines()
-    assert head.startswith("| part | runs | lost | stuck | answered | usage | repeated | overruns")
+    assert cells(head)[:5] == ["part", "runs", "lost", "stuck", "answered"]
     assert head.count("|") == rule.count("|") == 11
-    assert faults == "| faults | 5,000 | 0 | 0 | 99.50% | 0 | 0 | 0 | 2 | all well |"
-    assert soak.endswith("| files grew; it \\| grew; all well |")
+    assert cells(faults) == [
+        *("faults", "5,000", "0", "0", "99.50%", "0", "0", "0", "2"),
+        "all well",
+    ]
+    assert cells(soak)[-1] == "files grew; it \\| grew; all well"
     assert last.startswith("With seed 4, everything")
     assert last.endswith("Every promise held: NO.")
 
 
-def test_the_page_has_the_figures_of_the_committed_results(tmp_path: Path) -> None:
-    page = PAGE.read_text("utf-8")
-    assert update_page(page, ROOT / "results" / "chaos.json") == page, (
-        "python -m benchmarks.chaos.report results/chaos.json benchmarks/chaos/README.md"
-    )
-    assert NONE_YET in update_page(page, tmp_path / "none.json")
+def test_the_page_has_the_figures_of_the_committed_results() -> None:
+    results = json.loads((ROOT / "results" / "chaos.json").read_text("utf-8"))
+    assert figures_text(results) in PAGE.read_text("utf-8")
