@@ -101,14 +101,16 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
 
 def update_page(page: str) -> str:
     """Return the page with its generated parts up to date."""
-    if _MADE not in page:
-        raise ValueError(f"the page needs a mark with {_MADE!r}")
-    for part, make in PARTS.items():
+    parts = [name for name in PARTS if f"<!-- {name}: {_MADE}" in page]
+    for part in parts:
         begin, end = f"<!-- {part}: {_MADE} -->", f"<!-- end of the {part} -->"
-        before, begins, rest = page.partition(begin)
+        before, _, rest = page.partition(begin)
         _, ends, after = rest.partition(end)
-        if begins and ends:
-            page = f"{before}{begin}\n\n{make()}\n{end}{after}"
+        if not ends:
+            raise ValueError(f"the page needs the mark {end!r}")
+        page = f"{before}{begin}\n\n{PARTS[part]()}\n{end}{after}"
+    if not parts:
+        raise ValueError(f"the page needs the marks of one of {', '.join(PARTS)}")
     return page
 
 
