@@ -23,10 +23,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import httpx
 from fastapi import FastAPI
 
-from benchmarks.asgi import HttpResponse, InvalidResponse, post
 from benchmarks.chaos.report import ChaosRow
+from benchmarks.chaos.workload import in_process
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
@@ -100,6 +101,10 @@ class EncodedRequest:
 
     def __str__(self) -> str:
         return f"{self.headers!r} {b''.join(self.pieces)!r}"
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
 
 
 def depth_of(value: Any) -> int:
@@ -242,24 +247,30 @@ SPOILED: Final = b"twice for JSON"
 """In the answer where a worker wrote no JSON that fits the schema: not the server's fault."""
 
 LONGEST_MESSAGE: Final = 4000
+TYPE: Final = "content-type"
 
 
-def judge(response: HttpResponse, path: str) -> None:
+class InvalidResponse(Exception):
+    """A response that a client cannot use."""
+
+
+def judge(response: httpx.Response, path: str) -> None:
     """Raise `InvalidResponse` for an answer that a client cannot read."""
-    shown = f"{response.status}: {response.body[:300]!r}"
-    if response.status >= 500 and not (response.status == 502 and SPOILED in response.body):
+    status, body, media_type = response.status_code, response.content, response.headers[TYPE]
+    shown = f"{status}: {body[:300]!r}"
+    if status >= 500 and not (status == 502 and SPOILED in body):
         raise InvalidResponse(f"answered {shown}")
-    if b"internal server error" in response.body:
+    if b"internal server error" in body:
         raise InvalidResponse(f"failed within: {shown}")
-    if response.media_type.startswith("text/event-stream"):
-        _judge_stream(response.body.decode(), path)
+    if media_type.startswith("text/event-stream"):
+        _judge_stream(body.decode(), path)
         return
-    if response.media_type != "application/json":
-        raise InvalidResponse(f"the answer is {response.media_type!r}")
-    document = _object(response.body.decode())
-    if response.status >= 400:
+    if media_type != "application/json":
+        raise InvalidResponse(f"the answer is {media_type!r}")
+    document = _object(body.decode())
+    if status >= 400:
         _judge_error(document, path)
-    elif response.status != 200 or document.get(WHOLE[path][0]) != WHOLE[path][1]:
+    elif status != 200 or document.get(WHOLE[path][0]) != WHOLE[path][1]:
         raise InvalidResponse(f"no answer of this dialect: {shown}")
 
 
@@ -342,7 +353,7 @@ class _Errors(logging.Handler):
 class BodyCampaign:
     """One dialect's campaign."""
 
-    app: FastAPI
+    client: httpx.AsyncClient
     path: str
     token: str
     chance: Random
@@ -367,7 +378,9 @@ class BodyCampaign:
         began = time.process_time()
         try:
             async with asyncio.timeout(SECONDS_ALLOWED):
-                response = await post(self.app, self.path, request.pieces, request.headers)
+                response = await self.client.post(
+                    self.path, content=request.chunks(), headers=request.headers
+                )
             judge(response, self.path)
         except TimeoutError:
             return f"no answer after {SECONDS_ALLOWED:g} s"
@@ -381,7 +394,7 @@ class BodyCampaign:
         if self.errors.messages:
             logged, self.errors.messages = self.errors.messages[0], []
             return f"logged {logged[:500]}"
-        learned = response.status == 200 and self.chance.random() < LEARNED_SHARE
+        learned = response.status_code == 200 and self.chance.random() < LEARNED_SHARE
         if learned and depth_of(body) < DEEPEST_LEARNED:
             self.corpus.append(body)
         return ""
@@ -468,11 +481,11 @@ async def measure_fuzz(count: int, seed: int, paths: tuple[str, ...] = PATHS) ->
     began = time.perf_counter()
     try:
         with TemporaryDirectory(prefix="podium-fuzz-") as directory:
-            async with application(Path(directory)) as (app, token):
+            async with application(Path(directory)) as (app, token), in_process(app) as client:
                 with settled_heap():
                     for path in paths:
                         chance = Random(f"{seed} {path}")  # noqa: S311 -- repeatable
-                        campaigns.append(BodyCampaign(app, path, token, chance, errors))
+                        campaigns.append(BodyCampaign(client, path, token, chance, errors))
                         await campaigns[-1].run(count)
     finally:
         for name in LOGGERS:

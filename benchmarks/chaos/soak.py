@@ -20,11 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from fastapi import FastAPI
+import httpx
 
-from benchmarks.asgi import post
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import run_concurrently
+from benchmarks.chaos.workload import in_process, run_concurrently
 from benchmarks.timing import settled_heap
 from podium.config import discover_settings
 from podium.core.run import timestamp
@@ -147,12 +146,12 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
         async def ask(number: int) -> None:
             nonlocal lost
             model = "solo" if number % 20 == 0 else ("podium-mini", "podium-ultra")[number // 2 % 2]
-            lost += await ask_app(app, model, stream=number % 2 == 1) != ANSWER
+            lost += await ask_app(client, model, stream=number % 2 == 1) != ANSWER
 
         app = create_application(
             lambda: discover_settings(os.environ, config=directory / "podium.toml")
         )
-        async with app.router.lifespan_context(app):
+        async with app.router.lifespan_context(app), in_process(app) as client:
             with settled_heap():
                 for _ in range(slices):
                     began = time.perf_counter()
@@ -163,17 +162,13 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
     return _row(gauges, lost, seconds, time.perf_counter() - started)
 
 
-_HEADERS: Final = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"))
-
-
-async def ask_app(app: FastAPI, model: str, *, stream: bool) -> str:
-    """Return the application's answer to a plain question, without a network."""
+async def ask_app(client: httpx.AsyncClient, model: str, *, stream: bool) -> str:
+    """Return the application's answer to a plain question."""
     document = {"model": model, "messages": [{"role": "user", "content": "What holds?"}]}
-    body = json.dumps({**document, "stream": stream}).encode()
-    content = (await post(app, PATH, (body,), _HEADERS)).body
+    response = await client.post(PATH, json={**document, "stream": stream})
     if not stream:
-        return str(json.loads(content)["choices"][0]["message"]["content"])
-    events = [line[6:] for line in content.split(b"\n") if line.startswith(b"data: {")]
+        return str(response.json()["choices"][0]["message"]["content"])
+    events = [line[6:] for line in response.text.split("\n") if line.startswith("data: {")]
     deltas = [choice["delta"] for event in events for choice in json.loads(event)["choices"]]
     return "".join(delta.get("content") or "" for delta in deltas)
 

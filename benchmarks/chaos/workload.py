@@ -7,6 +7,9 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
+import httpx
+from fastapi import FastAPI
+
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.upstream import MARK, tokens_of
 from podium.core.errors import ConfigError
@@ -21,6 +24,11 @@ DEEPER: Final = "deeper"
 
 PRICE: Final = Price(input=1.0, output=4.0)
 """The price of a call of the upstream."""
+
+
+def in_process(app: FastAPI) -> httpx.AsyncClient:
+    """Return a client of an application in this process; only the socket is missing."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
 
 
 async def run_concurrently(

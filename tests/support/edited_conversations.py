@@ -19,10 +19,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import httpx
 from fastapi import FastAPI
 
-from benchmarks.asgi import HttpResponse, post
 from benchmarks.chaos.fuzz import CHAT, MAX_FINDINGS, MESSAGES, PATHS, RESPONSES
+from benchmarks.chaos.workload import in_process
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.config import ServerSettings
@@ -243,11 +244,12 @@ class Side:
     worker: ScriptedWorker
     helper: ScriptedWorker
 
-    async def send(self, path: str, body: Any) -> HttpResponse:
+    async def send(self, path: str, body: Any) -> httpx.Response:
         """Post a body, and wait until everything is written."""
         self.worker.requests.clear()
         self.helper.requests.clear()
-        response = await post(self.app, path, [json.dumps(body).encode()], [])
+        async with in_process(self.app) as client:
+            response = await client.post(path, json=body)
         await self.app.state.holder().store.flush()
         return response
 
@@ -309,13 +311,13 @@ class Campaign:
         response = await self._whole.send(asked.path, bodies[0])
         blank = await self._blank.send(asked.path, bodies[1])
         self.resumed += len(self._whole.helper.requests) < len(self._blank.helper.requests)
-        if response.status >= 500 or response.status != blank.status:
-            expected = f"{blank.status} {blank.body[:200]!r}"
-            problem = f"{response.status} {response.body[:200]!r}, not {expected}"
+        if response.status_code >= 500 or response.status_code != blank.status_code:
+            expected = f"{blank.status_code} {blank.content[:200]!r}"
+            problem = f"{response.status_code} {response.content[:200]!r}, not {expected}"
         elif self._whole.last != self._blank.last:
             problem = f"the worker was sent {self._whole.last}, not {self._blank.last}"
         else:
-            return json.loads(response.body) if response.status == 200 else None
+            return response.json() if response.status_code == 200 else None
         self.findings.append(f"{asked.path}: {problem}: {json.dumps(bodies)}")
         return None
 

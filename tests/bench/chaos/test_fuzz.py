@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
+import httpx
 import pytest
 
-from benchmarks.asgi import HttpResponse, InvalidResponse
 from benchmarks.chaos.fuzz import (
     BODIES,
     CHAT,
     MAX_BYTES,
     MESSAGES,
     EncodedRequest,
+    InvalidResponse,
     damage,
     encode_request,
     judge,
@@ -36,44 +36,47 @@ async def test_hundreds_of_odd_requests_in_each_dialect_are_answered() -> None:
     assert corpus > 10
 
 
-ERROR = HttpResponse(
-    400,
-    "application/json",
-    b'{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}',
-)
-STREAM = HttpResponse(
-    200, "text/event-stream; charset=utf-8", b'data: {"a":1}\n\n: ping\n\ndata: [DONE]\n\n'
-)
+REFUSED = b'{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}'
 
 
-@pytest.mark.parametrize("said", [ERROR, STREAM])
-def test_a_valid_answer_of_the_dialect_passes(said: HttpResponse) -> None:
+def error(
+    status: int = 400, media_type: str = "application/json", body: bytes = REFUSED
+) -> httpx.Response:
+    return httpx.Response(status, headers={"content-type": media_type}, content=body)
+
+
+def stream(body: bytes = b'data: {"a":1}\n\n: ping\n\ndata: [DONE]\n\n') -> httpx.Response:
+    return error(200, "text/event-stream; charset=utf-8", body)
+
+
+@pytest.mark.parametrize("said", [error(), stream()])
+def test_a_valid_answer_of_the_dialect_passes(said: httpx.Response) -> None:
     judge(said, CHAT)
 
 
 @pytest.mark.parametrize(
     ("said", "path"),
     [
-        (replace(ERROR, status=500), CHAT),
-        (replace(ERROR, status=502), CHAT),
-        (replace(ERROR, status=302), CHAT),
-        (replace(ERROR, status=200), CHAT),
-        (replace(ERROR, media_type="text/plain"), CHAT),
-        (replace(ERROR, body=b"no"), CHAT),
-        (replace(ERROR, body=b"[]"), CHAT),
-        (replace(ERROR, body=b'{"error":{"message":NaN}}'), CHAT),
-        (replace(ERROR, body=b'{"error":{"message":"","type":"x"}}'), MESSAGES),
-        (replace(ERROR, body=ERROR.body.replace(b'"no"', b'"' + b"x" * 5000 + b'"')), CHAT),
-        (replace(ERROR, body=ERROR.body.replace(b"no", b"internal server error: KeyError")), CHAT),
-        (ERROR, MESSAGES),
-        (replace(STREAM, body=b'data: {"a":1}\n\n'), CHAT),
-        (replace(STREAM, body=STREAM.body[:-1]), CHAT),
-        (replace(STREAM, body=b"data: {\n\n" + STREAM.body), CHAT),
-        (replace(STREAM, body=b"lines\n\n" + STREAM.body), CHAT),
-        (replace(STREAM, body=b'data: {"type":"ping"}\n\n'), MESSAGES),
+        (error(status=500), CHAT),
+        (error(status=502), CHAT),
+        (error(status=302), CHAT),
+        (error(status=200), CHAT),
+        (error(media_type="text/plain"), CHAT),
+        (error(body=b"no"), CHAT),
+        (error(body=b"[]"), CHAT),
+        (error(body=b'{"error":{"message":NaN}}'), CHAT),
+        (error(body=b'{"error":{"message":"","type":"x"}}'), MESSAGES),
+        (error(body=REFUSED.replace(b'"no"', b'"' + b"x" * 5000 + b'"')), CHAT),
+        (error(body=REFUSED.replace(b"no", b"internal server error: KeyError")), CHAT),
+        (error(), MESSAGES),
+        (stream(body=b'data: {"a":1}\n\n'), CHAT),
+        (stream(body=stream().content[:-1]), CHAT),
+        (stream(body=b"data: {\n\n" + stream().content), CHAT),
+        (stream(body=b"lines\n\n" + stream().content), CHAT),
+        (stream(body=b'data: {"type":"ping"}\n\n'), MESSAGES),
     ],
 )
-def test_an_unreadable_response_is_found(said: HttpResponse, path: str) -> None:
+def test_an_unreadable_response_is_found(said: httpx.Response, path: str) -> None:
     with pytest.raises(InvalidResponse):
         judge(said, path)
 
