@@ -1,114 +1,23 @@
-"""A stored run as text, and the differences between two runs."""
+"""A stored run as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from difflib import unified_diff
-from itertools import zip_longest
-from typing import Any, Final
+from typing import Final
 
 from podium.cli.output import (
     clean_text,
     describe_check,
     describe_run_end,
-    describe_step,
     describe_step_end,
-    echo,
     format_local_time,
     format_seconds,
-    format_tokens,
     format_usage,
     format_usd,
     plan_lines,
     to_one_line,
 )
 from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
-
-
-@dataclass(frozen=True, slots=True)
-class RunDifference:
-    """A value that differs between two runs; None if a run has none."""
-
-    field: str
-    first: str | None
-    second: str | None
-
-
-def compare_runs(first: Run, second: Run) -> list[RunDifference]:
-    """Return all differences, in the order in which a run happens."""
-    pairs = (*_settings(first, second), *_steps(first, second), *_end(first, second))
-    return [RunDifference(field, one, other) for field, one, other in pairs if one != other]
-
-
-def print_differences(differences: list[RunDifference]) -> None:
-    """Print short values side by side, and long texts as a diff."""
-    if not differences:
-        echo("the two runs do not differ")
-    for difference in differences:
-        first, second = clean_text(difference.first or ""), clean_text(difference.second or "")
-        if difference.first is None or difference.second is None:
-            only = "second" if difference.first is None else "first"
-            echo(f"{difference.field}: only in the {only}: {first or second}")
-        elif "\n" in first + second:
-            echo(f"{difference.field}:")
-            lines = unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=1)
-            echo("\n".join(f"  {line}" for line in [*lines][2:]))
-        else:
-            echo(f"{difference.field}:\n  - {first}\n  + {second}")
-
-
-Pairs = Iterator[tuple[str, str | None, str | None]]
-
-
-def _settings(one: Run, other: Run) -> Pairs:
-    yield "question", one.question, other.question
-    yield "conductor", one.conductor, other.conductor
-    yield "tier", one.tier, other.tier
-    yield "pool", ", ".join(one.pool.names), ", ".join(other.pool.names)
-
-
-def _steps(one: Run, other: Run) -> Pairs:
-    for index, (first, second) in enumerate(zip_longest(one.rounds, other.rounds)):
-        plans = [
-            None
-            if round_ is None or round_.workflow is None
-            else "\n".join(
-                describe_step(position, step) for position, step in enumerate(round_.workflow.steps)
-            )
-            for round_ in (first, second)
-        ]
-        yield f"plan of round {index + 1}", plans[0], plans[1]
-        records = [
-            {record.index: record for record in round_.steps} if round_ is not None else {}
-            for round_ in (first, second)
-        ]
-        for position in sorted({*records[0], *records[1]}):
-            yield (
-                f"reply of step {position} in round {index + 1}",
-                _outcome(records[0].get(position)),
-                _outcome(records[1].get(position)),
-            )
-
-
-def _outcome(record: StepRecord | None) -> str | None:
-    if record is None:
-        return None
-    return record.reply if record.status == "done" else f"{record.status}: {record.error}"
-
-
-def _end(one: Run, other: Run) -> Pairs:
-    yield "status", one.status, other.status
-    yield "answer", one.answer, other.answer
-    yield "calls", str(len([*one.calls])), str(len([*other.calls]))
-    yield "tokens", format_tokens(one.usage.total_tokens), format_tokens(other.usage.total_tokens)
-    yield "cost", format_usd(one.cost_usd), format_usd(other.cost_usd)
-    yield "time", format_seconds(one.spent.seconds), format_seconds(other.spent.seconds)
-
-
-def comparison_document(differences: list[RunDifference]) -> list[dict[str, Any]]:
-    return [asdict(difference) for difference in differences]
-
 
 INDENT: Final = "  "
 
