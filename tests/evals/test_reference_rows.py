@@ -64,13 +64,13 @@ def test_compute_is_matched_by_the_cheapest_that_spends_no_less() -> None:
     matched = references.match_compute(strategy)
     assert matched is not None
     assert (matched.row.strategy, matched.unit) == ("best-of-4", "tokens")
-    assert matched.times == pytest.approx(4 / 3)
+    assert matched.compute_ratio == pytest.approx(4 / 3)
     document = references.document(strategy)["compute_matched"]
     assert (document["strategy"], document["value"]) == ("best-of-4", 0.5)
     spender = references.match_compute(row("moa", [True, True], worker_tokens=9_000))
     assert spender is not None
     assert spender.row.strategy == "best-of-8"
-    assert spender.times < 1
+    assert spender.compute_ratio < 1
     assert references.match_compute(best_of[0]) is None
 
 

@@ -418,7 +418,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     runtime: Runtime, client: anthropic.Anthropic
 ) -> None:
     response = client.messages.with_raw_response.create(
-        **asked(), extra_headers={"X-Podium-Trace": "1"}
+        **asked(), extra_headers={"X-Podium-Include-Run": "1"}
     )
     run_id = response.headers["x-podium-run"]
     assert response.http_response.json()["podium"]["run_id"] == run_id

@@ -369,7 +369,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert runtime.run(plain.headers["x-podium-run"]).answer == "solver says so"
     assert "podium" not in plain.http_response.json()
     traced = sdk.chat.completions.with_raw_response.create(
-        model=ULTRA, messages=WHY, extra_headers={"X-Podium-Trace": "1"}
+        model=ULTRA, messages=WHY, extra_headers={"X-Podium-Include-Run": "1"}
     )
     trace = traced.http_response.json()["podium"]
     assert trace["run_id"] == traced.headers["x-podium-run"]

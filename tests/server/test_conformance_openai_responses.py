@@ -401,7 +401,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     runtime: Runtime, sdk: openai.OpenAI
 ) -> None:
     response = sdk.responses.with_raw_response.create(
-        model=ULTRA, input="Why?", extra_headers={"X-Podium-Trace": "1"}
+        model=ULTRA, input="Why?", extra_headers={"X-Podium-Include-Run": "1"}
     )
     assert response.http_response.json()["podium"]["run_id"] == response.headers["x-podium-run"]
     assert response.parse().id == response.headers["x-podium-run"].replace("run_", "resp_")

@@ -142,7 +142,7 @@ def test_a_router_over_words_needs_numpy_alone(tmp_path: Path) -> None:
 def test_the_recipe_says_by_how_many_layers_questions_are_read() -> None:
     said = RouterTable.model_fields["encoder"].description or ""
     assert QUICK_LAYERS == 3
-    assert "the first three of its six layers" in said
+    assert "the first three layers of all-MiniLM-L6-v2" in said
 
 
 def test_the_recipe_that_ships_can_be_read() -> None:

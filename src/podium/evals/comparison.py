@@ -34,10 +34,10 @@ Unit = Literal["USD", "tokens"]
 
 
 class ComputeMatch(NamedTuple):
-    """A best-of-N for a strategy, and how many times the strategy's compute it takes."""
+    """A best-of-N for a strategy, and the ratio of its compute to the strategy's."""
 
     row: StrategyRow
-    times: float
+    compute_ratio: float
     unit: Unit
 
 
@@ -66,14 +66,14 @@ class ReferenceRows:
         unit, spent = _cost_per_task([row, *self.best_of])
         if spent is None or not self.best_of or not spent[0]:
             return None
-        times = [part / spent[0] for part in spent[1:]]
-        enough = [position for position, part in enumerate(times) if part >= 1.0]
+        ratios = [part / spent[0] for part in spent[1:]]
+        enough = [position for position, part in enumerate(ratios) if part >= 1.0]
         position = (
-            min(enough, key=times.__getitem__)
+            min(enough, key=ratios.__getitem__)
             if enough
-            else max(range(len(times)), key=times.__getitem__)
+            else max(range(len(ratios)), key=ratios.__getitem__)
         )
-        return ComputeMatch(self.best_of[position], times[position], unit)
+        return ComputeMatch(self.best_of[position], ratios[position], unit)
 
     def document(self, row: StrategyRow) -> dict[str, Any]:
         document = row.document(self.best_single)
@@ -82,7 +82,7 @@ class ReferenceRows:
         if (matched := self.match_compute(row)) is not None:
             document["compute_matched"] = {
                 "strategy": matched.row.strategy,
-                "spends": round_figure(matched.times),
+                "compute_ratio": round_figure(matched.compute_ratio),
                 "unit": matched.unit,
                 **difference_document(row.paired_difference(matched.row)),
             }

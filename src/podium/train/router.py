@@ -18,7 +18,7 @@ from podium.train.recipe import read_tables
 if TYPE_CHECKING:  # the extra `router`: other trainings do without
     from podium.conductors.routing.encoders import Encoder
     from podium.conductors.routing.learning import RouterFit
-    from podium.conductors.routing.router import RewardTable
+    from podium.conductors.routing.router import RewardMatrix
 
 
 class RouterTable(Table):
@@ -30,16 +30,16 @@ class RouterTable(Table):
     output: Name = Field(default="router.json", description="the file to write")
     encoder: Literal["minilm", "hashed"] = Field(
         default="minilm",
-        description="what questions are read by: `minilm` by meaning, by the first three of its "
-        "six layers, with the weights that `podium models pull all-minilm-l6-v2` fetches; `hashed` "
-        "by words alone",
+        description="how questions are embedded: `minilm`, the first three layers of "
+        "all-MiniLM-L6-v2 (fetched by `podium models pull all-minilm-l6-v2`), or `hashed`, counts of "
+        "words and word pairs without a model",
     )
     folds: int = Field(
         default=5,
         ge=3,
         description="folds of cross-validation, for every choice",
     )
-    seed: int = Field(default=0, description="what all that is random begins with")
+    seed: int = Field(default=0, description="the random seed")
 
 
 class CostsTable(Table):
@@ -79,7 +79,7 @@ class TrainedRouter:
     """A router, its file and its training data."""
 
     path: Path
-    rewards: RewardTable
+    rewards: RewardMatrix
     fit: RouterFit
 
     def lines(self) -> list[str]:
@@ -99,17 +99,17 @@ class TrainedRouter:
         ]
 
 
-def load_outcomes(recipe: RouterRecipe) -> RewardTable:
+def load_outcomes(recipe: RouterRecipe) -> RewardMatrix:
     """Read the recipe's logs; raises if there is too little to learn from."""
     from podium.conductors.routing.learning import MIN_QUESTIONS
     from podium.conductors.routing.router import read_log
 
-    rewards = read_log([Path(path) for path in recipe.router.logs]).reward_table(recipe.costs.usd)
+    rewards = read_log([Path(path) for path in recipe.router.logs]).reward_matrix(recipe.costs.usd)
     rewards.check(MIN_QUESTIONS)
     return rewards
 
 
-def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
+def train_router(recipe: RouterRecipe, rewards: RewardMatrix) -> TrainedRouter:
     from podium.conductors.routing.learning import RouterTraining, fit_router
 
     table = recipe.router
@@ -121,7 +121,7 @@ def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
     return TrainedRouter(path, rewards, found)
 
 
-def _encoder(recipe: RouterRecipe, rewards: RewardTable) -> Encoder:
+def _encoder(recipe: RouterRecipe, rewards: RewardMatrix) -> Encoder:
     from podium.conductors.routing.encoders import Embedder, HashedEncoder
 
     if recipe.router.encoder == "minilm":

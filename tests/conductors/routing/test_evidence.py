@@ -36,18 +36,18 @@ def written(directory: Path, *lines: object) -> Path:
 
 
 def test_lines_of_the_same_question_and_worker_are_averaged(tmp_path: Path) -> None:
-    evidence = read_log([written(tmp_path, *LINES)]).reward_table()
+    evidence = read_log([written(tmp_path, *LINES)]).reward_matrix()
     assert evidence.questions == ("one", "two")
     assert evidence.rewards[0].tolist() == [1.0, 0.75]
 
 
 def test_unmeasured_figures_are_no_numbers(tmp_path: Path) -> None:
-    evidence = read_log([written(tmp_path, *LINES)]).reward_table()
+    evidence = read_log([written(tmp_path, *LINES)]).reward_matrix()
     assert np.isnan(evidence.rewards).tolist() == [[False, False], [False, True]]
 
 
 def test_worker_cost_is_the_mean_of_the_lines_that_state_it(tmp_path: Path) -> None:
-    workers = read_log([written(tmp_path, *LINES)]).reward_table().workers
+    workers = read_log([written(tmp_path, *LINES)]).reward_matrix().workers
     assert workers == (
         KnownWorker("small", "small-model", 0.1),
         KnownWorker("large", "large-model", 1.5),
@@ -56,26 +56,26 @@ def test_worker_cost_is_the_mean_of_the_lines_that_state_it(tmp_path: Path) -> N
 
 def test_costs_of_the_recipe_stand_in_for_those_of_the_log(tmp_path: Path) -> None:
     lines = [line("one", "small", 1), line("one", "large", 1, cost=9.0)]
-    evidence = read_log([written(tmp_path, *lines)]).reward_table({"small": 0.2, "large": 3.0})
+    evidence = read_log([written(tmp_path, *lines)]).reward_matrix({"small": 0.2, "large": 3.0})
     assert [worker.cost for worker in evidence.workers] == [0.2, 3.0]
 
 
 def test_a_worker_of_unknown_cost_is_named(tmp_path: Path) -> None:
     log = read_log([written(tmp_path, line("one", "small", 1), line("one", "large", 1, cost=9.0))])
     with pytest.raises(ConfigError, match="what small costs.*say it in the recipe"):
-        log.reward_table()
+        log.reward_matrix()
 
 
 def test_costs_can_be_given_as_the_error_advises(tmp_path: Path) -> None:
     log = written(tmp_path, line("one", "small", 1), line("one", "large", 1, cost=9.0))
     with pytest.raises(ConfigError) as refused:
-        read_log([log]).reward_table()
+        read_log([log]).reward_matrix()
     advised = re.search(r"(usd = .*) under (\[costs\])", str(refused.value))
     assert advised is not None
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(f"[router]\nlogs = ['log.jsonl']\n{advised[2]}\n{advised[1]}\n")
     costs = read_router_recipe(recipe).costs.usd
-    assert [known.cost for known in read_log([log]).reward_table(costs).workers] == [0.002, 9.0]
+    assert [known.cost for known in read_log([log]).reward_matrix(costs).workers] == [0.002, 9.0]
 
 
 def test_a_question_may_have_breaks_that_are_no_end_of_a_line(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_question_may_have_breaks_that_are_no_end_of_a_line(tmp_path: Path) ->
     path = tmp_path / "log.jsonl"
     lines = [line(question, worker, 1, cost=1.0) for worker in ("small", "large")]
     path.write_text("".join(f"{json.dumps(item, ensure_ascii=False)}\r\n" for item in lines))
-    assert read_log([path]).reward_table().questions == (question,)
+    assert read_log([path]).reward_matrix().questions == (question,)
 
 
 def test_not_every_line_needs_to_say_the_model(tmp_path: Path) -> None:
@@ -92,19 +92,19 @@ def test_not_every_line_needs_to_say_the_model(tmp_path: Path) -> None:
         line("two", "small", 1, cost=0.1),
         line("one", "large", 1, cost=1.0, model=""),
     ]
-    workers = read_log([written(tmp_path, *lines)]).reward_table().workers
+    workers = read_log([written(tmp_path, *lines)]).reward_matrix().workers
     assert [known.model for known in workers] == ["small-model", ""]
 
 
 def test_a_cost_for_an_unknown_worker_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="given for huge, and the log has only small, large"):
-        read_log([written(tmp_path, *LINES)]).reward_table({"huge": 1.0})
+        read_log([written(tmp_path, *LINES)]).reward_matrix({"huge": 1.0})
 
 
 def test_a_worker_with_two_models_is_named(tmp_path: Path) -> None:
     log = read_log([written(tmp_path, *LINES, line("two", "large", 1, model="newer"))])
     with pytest.raises(ConfigError, match="large stands in the log with 2 models"):
-        log.reward_table()
+        log.reward_matrix()
 
 
 def test_an_empty_log_is_refused(tmp_path: Path) -> None:

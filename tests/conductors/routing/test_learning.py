@@ -16,24 +16,24 @@ from podium.conductors.routing.learning import (
     fit_router,
     mean_reward_over_budgets,
 )
-from podium.conductors.routing.router import QualityBias, RewardTable, expected_by, mean_reward
+from podium.conductors.routing.router import QualityBias, RewardMatrix, expected_by, mean_reward
 
 WORKERS = (KnownWorker("small", "s", 1.0), KnownWorker("large", "l", 10.0))
 SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}
 """How often each worker is right on a subject."""
 
 
-def evidence(count: int = 240, seed: int = 0) -> RewardTable:
+def evidence(count: int = 240, seed: int = 0) -> RewardMatrix:
     """Questions whose first word tells who can answer them."""
     rng = np.random.default_rng(seed)
     subjects = [list(SUBJECTS)[number % 3] for number in range(count)]
     questions = tuple(f"{item} about number {where}" for where, item in enumerate(subjects))
     chances = np.array([SUBJECTS[item] for item in subjects])
     rewards = (rng.random(chances.shape) < chances).astype(np.float32)
-    return RewardTable(questions, WORKERS, rewards)
+    return RewardMatrix(questions, WORKERS, rewards)
 
 
-def learned(found: RewardTable) -> Array:
+def learned(found: RewardMatrix) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
     options = RouterTraining(ridges=(0.3,))
     router = fit_router(found, HashedEncoder.fit(found.questions), options).router
@@ -65,7 +65,7 @@ def test_questions_that_not_every_worker_was_asked_count_for_those_that_were() -
     whole = evidence()
     rewards = whole.rewards.copy()
     rewards[::2, 0] = np.nan
-    partly = RewardTable(whole.questions, WORKERS, rewards)
+    partly = RewardMatrix(whole.questions, WORKERS, rewards)
     assert learned(partly) == pytest.approx(learned(whole), abs=0.15)
 
 
@@ -74,7 +74,7 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
     questions = tuple(f"question {number}" for number in range(200))
     rewards = (rng.random((200, 2)) < (0.4, 0.7)).astype(np.float32)
     router = fit_router(
-        RewardTable(questions, WORKERS, rewards),
+        RewardMatrix(questions, WORKERS, rewards),
         HashedEncoder.fit(questions),
         RouterTraining(),
     ).router
@@ -109,14 +109,14 @@ def test_the_quality_bias_ends_where_routing_earned_most() -> None:
     rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     costs = np.array([0.0, 1.0])
     quality_bias = QualityBias.fit(expected, rewards, costs)
-    assert quality_bias.prices[-1] > 0
-    assert mean_reward(expected, rewards, costs, quality_bias.prices[-1]) == 1.0
+    assert quality_bias.cost_weights[-1] > 0
+    assert mean_reward(expected, rewards, costs, quality_bias.cost_weights[-1]) == 1.0
 
 
 EASY, HARD = (0.9, 0.95), (0.05, 0.5)
 
 
-def sorted_out(count: int, asked_all: int) -> tuple[RewardTable, Array]:
+def sorted_out(count: int, asked_all: int) -> tuple[RewardMatrix, Array]:
     """Easy questions were put to `small` and hard ones to `large`, but for the first ones, which
     everybody was asked; and what everybody would have earned."""
     rng = np.random.default_rng(0)
@@ -128,7 +128,7 @@ def sorted_out(count: int, asked_all: int) -> tuple[RewardTable, Array]:
     logged = rewards.copy()
     logged[asked_all::2, 0] = np.nan
     logged[asked_all + 1 :: 2, 1] = np.nan
-    return RewardTable(questions, WORKERS, logged), rewards
+    return RewardMatrix(questions, WORKERS, logged), rewards
 
 
 def test_a_log_without_questions_that_every_worker_was_asked_is_refused() -> None:
@@ -181,7 +181,7 @@ def test_confidence_is_found_though_what_is_expected_lies_far_apart() -> None:
     chances = 1 / (1 + np.exp(-0.5 * (expected - 0.6)))
     curve = fit_calibration(expected, (rng.random((171, 3)) < chances).astype(np.float64))
     assert curve.slope == pytest.approx(0.5, rel=0.2)
-    assert curve.middle == pytest.approx(0.6, abs=0.5)
+    assert curve.midpoint == pytest.approx(0.6, abs=0.5)
 
 
 def test_too_few_questions_are_refused() -> None:

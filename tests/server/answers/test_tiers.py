@@ -348,7 +348,7 @@ async def test_the_trace_comes_only_where_it_is_asked_for() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         plain = await served.ask(model="podium-ultra")
         traced = await served.client.post(
-            PLAIN, json={"ask": "Why?"}, headers={"X-Podium-Trace": "1"}
+            PLAIN, json={"ask": "Why?"}, headers={"X-Podium-Include-Run": "1"}
         )
     assert "podium" not in plain.json()
     assert traced.json()["podium"]["steps"][0]["worker"] == "solo"
@@ -408,7 +408,7 @@ async def test_effort_shapes_the_plan() -> None:
             response = await served.client.post(
                 PLAIN,
                 json={"ask": "Compare them.", "effort": effort},
-                headers={"X-Podium-Trace": "1"},
+                headers={"X-Podium-Include-Run": "1"},
             )
             steps[effort] = len(response.json()["podium"]["steps"])
     assert steps == {"minimal": 1, "low": 2, "high": 3}

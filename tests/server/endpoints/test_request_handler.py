@@ -136,7 +136,7 @@ async def test_a_run_that_is_not_kept_is_not_named_when_the_server_stops() -> No
 async def test_a_trace_that_cannot_come_is_refused(value: str, body: dict[str, Any]) -> None:
     solo = ScriptedWorker("solo", "yes")
     async with serving(application([solo])) as served:
-        headers = {"X-Podium-Trace": value}
+        headers = {"X-Podium-Include-Run": value}
         response = await served.client.post(PLAIN, json={"ask": "Why?", **body}, headers=headers)
-    assert (response.status_code, response.json()["field"]) == (400, "X-Podium-Trace")
+    assert (response.status_code, response.json()["field"]) == (400, "X-Podium-Include-Run")
     assert solo.calls == 0

@@ -103,7 +103,8 @@ def grammar(
 def forced_opening(order: Order, *, may_accept: bool) -> str:
     """Return the beginning of every plan, to be read by a model instead of written.
 
-    It ends between two tokens: a bracket may share one with what follows, but not with a number.
+    It must end at a token boundary. A tokenizer may merge `[` with a `]` or `{` that follows, but
+    not with a digit, so it ends with the bracket only where a number must follow.
     """
     opening = OPENING[order]
     return opening.removesuffix(" [") if may_accept or order != "lists" else opening

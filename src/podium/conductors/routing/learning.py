@@ -1,9 +1,9 @@
 """Train a router on a table of rewards.
 
 The head is one ridge regression for each worker: its rewards on the questions that it was asked,
-over the encoded questions. The strength of the ridge, the prices of the quality bias and the
+over the encoded questions. The strength of the ridge, the cost weights of the quality bias and the
 calibration of confidence are chosen by cross-validation, on questions that every worker was asked
-(`RewardTable.complete_rows`).
+(`RewardMatrix.complete_rows`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from podium.conductors.routing.router import (
     Calibration,
     LearnedRouter,
     QualityBias,
-    RewardTable,
+    RewardMatrix,
+    cost_weight_for_budget,
     expected_by,
-    price_within,
     route,
 )
 
@@ -70,7 +70,7 @@ class RouterFit:
 
 
 def fit_router(
-    table: RewardTable,
+    table: RewardMatrix,
     encoder: Encoder,
     options: RouterTraining,
     *,
@@ -146,9 +146,9 @@ def mean_reward_over_budgets(expected: Array, rewards: Array, costs: Array) -> f
 def rewards_by_question(expected: Array, rewards: Array, costs: Array) -> Array:
     """Return the mean reward of routing over all budgets, for each question."""
     budgets = np.linspace(costs.min(), costs.max(), BUDGETS)
-    prices = [price_within(expected, costs, float(budget)) for budget in budgets]
+    weights = [cost_weight_for_budget(expected, costs, float(budget)) for budget in budgets]
     everyone = np.arange(len(rewards))
-    found = np.stack([rewards[everyone, route(expected, costs, price)] for price in prices])
+    found = np.stack([rewards[everyone, route(expected, costs, weight)] for weight in weights])
     averages: Array = found.mean(axis=0)
     return averages
 

@@ -8,7 +8,7 @@
 A linear head over the encoded question predicts each worker's reward. The quality bias weighs that
 against cost. The file is versioned JSON with numbers in base64.
 
-A router learns from a log of answers and their rewards (`read_log`), as a `RewardTable`.
+A router learns from a log of answers and their rewards (`read_log`), as a `RewardMatrix`.
 """
 
 from __future__ import annotations
@@ -36,83 +36,89 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Outcome
 
 BIAS_GRID: Final = tuple(bias / 20 for bias in range(21))
-"""Quality biases with a learned price; between them prices are interpolated."""
+"""Quality biases with a learned weight of cost; between them weights are interpolated."""
 
 HALVINGS: Final = 40
-"""Steps of the bisection for a price."""
+"""Steps of the bisection for a weight of cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class QualityBias:
-    """How much reward a dollar must bring, at each bias of `BIAS_GRID`; it falls with the bias.
+    """The weight of cost against reward at each quality bias of `BIAS_GRID`.
 
-    The last of these prices earned the most reward in cross-validation. Between the grid's biases
-    the mean cost of a question rises in equal steps.
+    At 0 it is so high that the cheapest worker always wins; at 1 it is the one that earned the most
+    reward in cross-validation. Between them, the mean cost of a question rises in equal steps.
     """
 
-    prices: tuple[float, ...]
+    cost_weights: tuple[float, ...]
 
-    def price(self, quality_bias: float) -> float:
+    def cost_weight(self, quality_bias: float) -> float:
         """Return the reward that a unit of cost must bring at that bias."""
         if not 0 <= quality_bias <= 1:
             raise UsageError(
                 f"expected a quality bias between 0 (cheapest) and 1 (best), not {quality_bias:g}"
             )
-        return float(np.interp(quality_bias, BIAS_GRID, self.prices))
+        return float(np.interp(quality_bias, BIAS_GRID, self.cost_weights))
 
     def choose(
         self, expected: Array, costs: Array, quality_bias: float, positions: Sequence[int]
     ) -> int:
         """Return the place of the worker that is worth most; of equals, the cheaper."""
-        price = self.price(quality_bias)
+        cost_weight = self.cost_weight(quality_bias)
         if quality_bias == 0:  # nothing that is expected outweighs money
             return min(positions, key=lambda position: (costs[position], -expected[position]))
         return max(
             positions,
-            key=lambda position: (expected[position] - price * costs[position], -costs[position]),
+            key=lambda position: (
+                expected[position] - cost_weight * costs[position],
+                -costs[position],
+            ),
         )
 
     @classmethod
     def fit(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
-        """Fit the prices to left-out questions (rows) that every worker (column) was asked."""
+        """Fit the weights to left-out questions (rows) that every worker (column) was asked."""
         lowest = float(costs.min())
         budgets = np.linspace(lowest, _spent(expected, costs, 0.0), len(BIAS_GRID))
-        prices = [price_within(expected, costs, float(budget)) for budget in budgets]
-        best = max(prices, key=lambda price: mean_reward(expected, rewards, costs, price))
+        weights = [cost_weight_for_budget(expected, costs, float(budget)) for budget in budgets]
+        best = max(weights, key=lambda weight: mean_reward(expected, rewards, costs, weight))
         reach = _spent(expected, costs, best) - lowest
-        steps = [price_within(expected, costs, lowest + bias * reach) for bias in BIAS_GRID[1:-1]]
-        return cls((_highest_price(expected, costs), *steps, best))
+        steps = [
+            cost_weight_for_budget(expected, costs, lowest + bias * reach)
+            for bias in BIAS_GRID[1:-1]
+        ]
+        return cls((_highest_weight(expected, costs), *steps, best))
 
 
-def mean_reward(expected: Array, rewards: Array, costs: Array, price: float) -> float:
-    return float(rewards[np.arange(len(rewards)), route(expected, costs, price)].mean())
+def mean_reward(expected: Array, rewards: Array, costs: Array, cost_weight: float) -> float:
+    return float(rewards[np.arange(len(rewards)), route(expected, costs, cost_weight)].mean())
 
 
-def route(expected: Array, costs: Array, price: float) -> Array:
-    """Return the place of the worker of each question (row) at that price."""
+def route(expected: Array, costs: Array, cost_weight: float) -> Array:
+    """Return the place of the worker of each question (row) at that weight of cost."""
     cheapest_first = np.argsort(costs, kind="stable")
-    worth = (expected - price * costs)[:, cheapest_first]
+    worth = (expected - cost_weight * costs)[:, cheapest_first]
     found: Array = cheapest_first[worth.argmax(axis=1)]
     return found
 
 
-def _spent(expected: Array, costs: Array, price: float) -> float:
-    return float(costs[route(expected, costs, price)].mean())
+def _spent(expected: Array, costs: Array, cost_weight: float) -> float:
+    return float(costs[route(expected, costs, cost_weight)].mean())
 
 
-def _highest_price(expected: Array, costs: Array) -> float:
-    """Return a price at which every question goes to the cheapest worker."""
+def _highest_weight(expected: Array, costs: Array) -> float:
+    """Return a weight of cost at which every question goes to the cheapest worker."""
     apart = float(expected.max() - expected.min())
     distinct = np.unique(costs)
     step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
     return 2 * apart / step + 1.0
 
 
-def price_within(expected: Array, costs: Array, budget: float) -> float:
-    """Return the price that spends most of the budget: the middle of all that spend as much."""
+def cost_weight_for_budget(expected: Array, costs: Array, budget: float) -> float:
+    """Return the weight at which routing spends most of the budget: the middle of all such."""
     if _spent(expected, costs, 0.0) <= budget:
         return 0.0
-    ceiling = _highest_price(expected, costs)
+    ceiling = _highest_weight(expected, costs)
 
     def lowest(spends: Callable[[float], bool]) -> float:
         low, high = 0.0, ceiling
@@ -121,15 +127,15 @@ def price_within(expected: Array, costs: Array, budget: float) -> float:
             low, high = (low, middle) if spends(middle) else (middle, high)
         return high
 
-    first = lowest(lambda price: _spent(expected, costs, price) <= budget)
+    first = lowest(lambda weight: _spent(expected, costs, weight) <= budget)
     spent = _spent(expected, costs, first)
     if spent <= costs.min():
         return first
-    return (first + lowest(lambda price: _spent(expected, costs, price) < spent)) / 2
+    return (first + lowest(lambda weight: _spent(expected, costs, weight) < spent)) / 2
 
 
 FORMAT: Final = "podium-router"
-VERSION: Final = 3
+VERSION: Final = 4
 CHECKSUM: Final = "sha256"
 
 
@@ -151,10 +157,10 @@ class Calibration:
     """A logistic curve from expected reward to chance, fitted to left-out questions."""
 
     slope: float = 4.0
-    middle: float = 0.5
+    midpoint: float = 0.5
 
     def __call__(self, expected: float) -> float:
-        steepness = min(max(self.slope * (expected - self.middle), -50.0), 50.0)
+        steepness = min(max(self.slope * (expected - self.midpoint), -50.0), 50.0)
         return float(1 / (1 + np.exp(-steepness)))
 
 
@@ -170,7 +176,7 @@ class LearnedRouter:
     encoder: Encoder
     head: Array
     quality_bias: QualityBias
-    certainty: Calibration = Calibration()
+    calibration: Calibration = Calibration()
     source: str = ""
 
     @classmethod
@@ -197,7 +203,7 @@ class LearnedRouter:
         """
         positions = self._positions(pool)
         expected = self.expected(self.encoder.encode([question]))[0]
-        chances = {position: self.certainty(float(expected[position])) for position in positions}
+        chances = {position: self.calibration(float(expected[position])) for position in positions}
         trusted = [position for position in positions if chances[position] >= confidence]
         if quality_bias == 0:
             trusted = positions
@@ -288,7 +294,7 @@ class LearnedRouter:
             "encoder": self.encoder.document(),
             "head": encode_array(self.head),
             "quality_bias": asdict(self.quality_bias),
-            "certainty": asdict(self.certainty),
+            "calibration": asdict(self.calibration),
         }
 
     @classmethod
@@ -307,8 +313,8 @@ class LearnedRouter:
             tuple(KnownWorker(**row) for row in document["workers"]),
             read_encoder(document["encoder"]),
             decode_array(document["head"]),
-            QualityBias(tuple(document["quality_bias"]["prices"])),
-            Calibration(**document["certainty"]),
+            QualityBias(tuple(document["quality_bias"]["cost_weights"])),
+            Calibration(**document["calibration"]),
             document["source"],
         )
 
@@ -329,7 +335,7 @@ def _reward(expected: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RewardTable:
+class RewardMatrix:
     """Rewards by question (row) and worker (column); NaN where the worker was not asked."""
 
     questions: tuple[str, ...]
@@ -355,9 +361,9 @@ class RewardTable:
         found: NDArray[np.bool_] = np.logical_and.reduce(~np.isnan(self.rewards), axis=1)
         return found
 
-    def of(self, rows: Sequence[int]) -> RewardTable:
+    def of(self, rows: Sequence[int]) -> RewardMatrix:
         chosen = list(rows)
-        return RewardTable(
+        return RewardMatrix(
             tuple(self.questions[row] for row in chosen), self.workers, self.rewards[chosen]
         )
 
@@ -388,7 +394,7 @@ class OutcomeLog:
 
     outcomes: tuple[Outcome, ...]
 
-    def reward_table(self, costs: Mapping[str, float] | None = None) -> RewardTable:
+    def reward_matrix(self, costs: Mapping[str, float] | None = None) -> RewardMatrix:
         """Return the log as a table; `costs` by worker replace those of the log."""
         rewards: dict[tuple[str, str], list[float]] = defaultdict(list)
         for outcome in self.outcomes:
@@ -397,7 +403,7 @@ class OutcomeLog:
         workers = self._workers(costs or {})
         means = {key: fmean(found) for key, found in rewards.items()}
         table = [[means.get((text, known.name), np.nan) for known in workers] for text in questions]
-        return RewardTable(questions, workers, np.array(table, dtype=np.float32))
+        return RewardMatrix(questions, workers, np.array(table, dtype=np.float32))
 
     def _workers(self, costs: Mapping[str, float]) -> tuple[KnownWorker, ...]:
         models: dict[str, set[str]] = defaultdict(set)

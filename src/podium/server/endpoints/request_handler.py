@@ -45,7 +45,7 @@ from podium.server.service import Service, ServiceHolder
 from podium.store.keys import Scope as KeyScope
 from podium.workers.http import HOP
 
-TRACE_HEADER: Final = "X-Podium-Trace"
+INCLUDE_RUN_HEADER: Final = "X-Podium-Include-Run"
 IGNORED_HEADER: Final = "X-Podium-Ignored"
 
 SAMPLING: Final = ("temperature", "top_p", "seed")
@@ -103,7 +103,7 @@ class RequestHandler:
         self._request: ApiRequest | None = None
         self._result: ApiResult | None = None
         self._error: ApiError | None = None
-        self._sends_trace = False
+        self._includes_run = False
         self._stream: ResponseStream | None = None
 
     async def serve(self) -> None:
@@ -141,7 +141,7 @@ class RequestHandler:
             if unknown or request.extra:
                 self._request = request = self._filter_extra(request, target, unknown)
             self._request = request = self._with_idempotency_key(request, target, body)
-            self._sends_trace = self._wants_trace(request, target)
+            self._includes_run = self._wants_run(request, target)
             tokens = estimate_input_tokens(
                 Request(request.messages, tools=request.response_options.tools)
             )
@@ -178,7 +178,7 @@ class RequestHandler:
         if result.run is not None:
             if request.store:
                 exchange.response_headers["X-Podium-Run"] = result.run.id
-            if self._sends_trace:
+            if self._includes_run:
                 document["podium"] = run_document(result.run)
         await exchange.respond_json(200, document)
 
@@ -230,23 +230,24 @@ class RequestHandler:
             self.exchange.response_headers[IGNORED_HEADER] = format_unknown(unknown)
         return replace(request, extra=passed)
 
-    def _wants_trace(self, request: ApiRequest, target: ModelTarget) -> bool:
-        value = self.exchange.headers.get(TRACE_HEADER.lower())
+    def _wants_run(self, request: ApiRequest, target: ModelTarget) -> bool:
+        value = self.exchange.headers.get(INCLUDE_RUN_HEADER.lower())
         if value in (None, "0"):
             return False
         if value != "1":
-            raise invalid(TRACE_HEADER, f"{TRACE_HEADER}: expected 1 or 0, got {value[:40]!r}")
+            message = f"{INCLUDE_RUN_HEADER}: expected 1 or 0, got {value[:40]!r}"
+            raise invalid(INCLUDE_RUN_HEADER, message)
         if target.worker is not None or self.scope == "plan":
             raise invalid(
-                TRACE_HEADER,
-                f"{TRACE_HEADER}: only a run has a trace; drop the header, or ask a tier instead "
-                f"of a plan or a single worker",
+                INCLUDE_RUN_HEADER,
+                f"{INCLUDE_RUN_HEADER}: there is no run to include; drop the header, or ask a "
+                f"tier instead of a plan or a single worker",
             )
         if request.stream:
             raise invalid(
-                TRACE_HEADER,
-                f"{TRACE_HEADER} cannot be combined with stream; drop stream, or read the run at "
-                f"GET /v1/runs/{{id}} with the id of the header X-Podium-Run",
+                INCLUDE_RUN_HEADER,
+                f"{INCLUDE_RUN_HEADER} cannot be combined with stream; drop stream, or read the "
+                f"run at GET /v1/runs/{{id}} with the id of the header X-Podium-Run",
             )
         return True
 

@@ -78,23 +78,23 @@ def _new_users(uid: int, gid: int) -> None:
         return
     # Only a process outside may map a second user, who is to be the program.
     child = os.getpid()
-    reading, writing = os.pipe()
+    read_fd, write_fd = os.pipe()
     outside = os.fork()
     if outside == 0:
-        os.close(writing)
-        if os.read(reading, 1):
+        os.close(write_fd)
+        if os.read(read_fd, 1):
             for name, own in (("uid_map", uid), ("gid_map", gid)):
                 try:
                     _write(f"/proc/{child}/{name}", f"{own} {own} 1\n{NOBODY_ID} {NOBODY_ID} 1")
                 except OSError:
                     _write(f"/proc/{child}/{name}", f"{own} {own} 1")
         os._exit(0)
-    os.close(reading)
+    os.close(read_fd)
     try:
         kernel.unshare(kernel.CLONE_NEWUSER)
-        os.write(writing, b"!")
+        os.write(write_fd, b"!")
     finally:
-        os.close(writing)
+        os.close(write_fd)
         os.waitpid(outside, 0)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)

@@ -35,10 +35,10 @@ _CHECKED_MODULES: Final = (
 _CHECKED_CLASSES: Final = (unittest.TestCase, unittest.TestResult, unittest.TestSuite)
 
 
-def run(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
+def run(codes: Sequence[CodeType], check_fd: int, verdict_fd: int) -> NoReturn:
     """Execute the program, then its check.
 
-    `checking` is a file with a token on its first line and the check below. Only a verdict that
+    `check_fd` is a file with a token on its first line and the check below. Only a verdict that
     begins with the token counts.
     """
     enter_program()
@@ -47,21 +47,21 @@ def run(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
     try:
         names = execute(codes, CHECKED)
         machinery.restore()
-        token, check = _read_check(checking)
+        token, check = _read_check(check_fd)
         exec(compile(check, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
         verdict = run_test_cases(names)
         if verdict == PASSED and not canary_fails():
             verdict = "the program has changed how it is judged"
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
         verdict = f"{type(error).__name__}: {error}"
-    token = token or _read_check(checking)[0]
-    with open(writing, "w", encoding="utf-8", errors="replace") as file:
+    token = token or _read_check(check_fd)[0]
+    with open(verdict_fd, "w", encoding="utf-8", errors="replace") as file:
         file.write(f"{token}{verdict[:LONGEST_VERDICT]}")
     exit_now(0)
 
 
-def _read_check(checking: int) -> tuple[str, str]:
-    with open(checking, encoding="utf-8", errors="surrogatepass") as file:
+def _read_check(check_fd: int) -> tuple[str, str]:
+    with open(check_fd, encoding="utf-8", errors="surrogatepass") as file:
         token, _, check = file.read().partition("\n")
     return token, check
 

@@ -67,11 +67,11 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def preload_checks(way: str | None) -> None:
+def preload_checks(check_mode: str | None) -> None:
     """Import what checks need now; later the files are out of reach."""
-    if way == "in_process":
+    if check_mode == "in_process":
         importlib.import_module("podium.workers.sandbox.child.local_check")
-    elif way == "separate":
+    elif check_mode == "separate":
         importlib.import_module("podium.workers.sandbox.child.remote_check")
 
 
@@ -134,19 +134,19 @@ def send_result(ended: ChildResult) -> None:
 
 def run_inputs(context: ChildContext, request: dict[str, Any], codes: list[CodeType]) -> None:
     function = request["function"]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null_fd = os.open(os.devnull, os.O_WRONLY)
     for text in request["inputs"]:
         run = IsolatedRun(*context)
-        reading, writing = os.pipe()
-        source = memory_file(text)
-        streams = (source, writing, nowhere) if function is None else (source, nowhere, nowhere)
-        child = run.start(streams if function is None else (*streams, writing))
+        output_read_fd, output_write_fd = os.pipe()
+        input_fd = memory_file(text)
+        streams = (input_fd, output_write_fd if function is None else null_fd, null_fd)
+        child = run.start(streams if function is None else (*streams, output_write_fd))
         if child == 0:
-            program.run_once(codes, function, writing)
-        os.close(writing)
-        os.close(source)
-        ended = run.watch(child, reading)
-        os.close(reading)
+            program.run_once(codes, function, output_write_fd)
+        os.close(output_write_fd)
+        os.close(input_fd)
+        ended = run.watch(child, output_read_fd)
+        os.close(output_read_fd)
         if ended.problem == CALLER_GONE:
             return
         send_result(ended)
@@ -176,24 +176,24 @@ def run_remote_check(context: ChildContext, codes: list[CodeType]) -> None:
     from podium.workers.sandbox.child import remote_check
 
     run = IsolatedRun(*context)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    streams = (nowhere, nowhere, nowhere)
-    hearing, asking = os.pipe()
-    learning, answering = os.pipe()
-    examined = run.start((*streams, hearing, answering))
-    if examined == 0:
-        remote_check.serve(codes, hearing, answering)
+    null_fd = os.open(os.devnull, os.O_RDWR)
+    streams = (null_fd, null_fd, null_fd)
+    request_read_fd, request_write_fd = os.pipe()
+    reply_read_fd, reply_write_fd = os.pipe()
+    program_process = run.start((*streams, request_read_fd, reply_write_fd))
+    if program_process == 0:
+        remote_check.serve(codes, request_read_fd, reply_write_fd)
     check = read_block()
-    reading, writing = os.pipe()
-    child = run.start((*streams, asking, learning, writing))
+    verdict_read_fd, verdict_write_fd = os.pipe()
+    child = run.start((*streams, request_write_fd, reply_read_fd, verdict_write_fd))
     if child == 0:
-        remote_check.run(check, asking, learning, writing)
-    for descriptor in (hearing, asking, learning, answering, writing):
-        os.close(descriptor)
-    ended = run.watch(child, reading, examined)
+        remote_check.run(check, request_write_fd, reply_read_fd, verdict_write_fd)
+    for fd in (request_read_fd, request_write_fd, reply_read_fd, reply_write_fd, verdict_write_fd):
+        os.close(fd)
+    ended = run.watch(child, verdict_read_fd, program_process)
     verdict = ended.output.decode("utf-8", "replace")
     if ended.problem is None and verdict != program.PASSED:
-        exited = run.problem_of(examined) if remote_check.EXITED in verdict else None
+        exited = run.problem_of(program_process) if remote_check.EXITED in verdict else None
         ended = ChildResult(b"", exited or verdict or "the check gave no verdict")
     send_result(ChildResult(b"", ended.problem))
 
@@ -203,20 +203,20 @@ def run_local_check(context: ChildContext, codes: list[CodeType]) -> None:
     from podium.workers.sandbox.child import local_check
 
     run = IsolatedRun(*context)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    reading, writing = os.pipe()
-    checking, handing = os.pipe()
-    child = run.start((nowhere, nowhere, nowhere, checking, writing))
+    null_fd = os.open(os.devnull, os.O_RDWR)
+    verdict_read_fd, verdict_write_fd = os.pipe()
+    check_read_fd, check_write_fd = os.pipe()
+    child = run.start((null_fd, null_fd, null_fd, check_read_fd, verdict_write_fd))
     if child == 0:
-        local_check.run(codes, checking, writing)
-    for descriptor in (writing, checking):
-        os.close(descriptor)
+        local_check.run(codes, check_read_fd, verdict_write_fd)
+    for fd in (verdict_write_fd, check_read_fd):
+        os.close(fd)
     check = read_block()
     token = os.urandom(32).hex()
     if os.fork() == 0:  # since the pipe takes no more than the child has read
-        write_and_exit(f"{token}\n{check}", handing)
-    os.close(handing)
-    ended = run.watch(child, reading)
+        write_and_exit(f"{token}\n{check}", check_write_fd)
+    os.close(check_write_fd)
+    ended = run.watch(child, verdict_read_fd)
     before, vouched, verdict = ended.output.decode("utf-8", "replace").rpartition(token)
     problem = ended.problem
     if problem is None and (before or not vouched):
@@ -226,9 +226,9 @@ def run_local_check(context: ChildContext, codes: list[CodeType]) -> None:
     send_result(ChildResult(b"", problem))
 
 
-def write_and_exit(text: str, handing: int) -> NoReturn:
+def write_and_exit(text: str, fd: int) -> NoReturn:
     try:
-        with open(handing, "w", encoding="utf-8", errors="surrogatepass") as file:
+        with open(fd, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text)
     finally:
         os._exit(0)

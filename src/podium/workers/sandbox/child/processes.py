@@ -108,38 +108,36 @@ class IsolatedRun:
         self._children: list[int] = []
         self._directories: list[str] = []
 
-    def start(self, kept: tuple[int, ...]) -> int:
+    def start(self, keep_fds: tuple[int, ...]) -> int:
         """Fork; return 0 in the new process, which is then isolated.
 
-        It keeps only the descriptors in `kept`; the first three become its standard streams.
+        It keeps only the descriptors in `keep_fds`; the first three become its standard streams.
         """
         has_root = self._isolation.has(isolation.MOUNTS)
         directory = "" if has_root else _new_directory()
-        reading_failure, failing = os.pipe()
+        failure_read_fd, failure_write_fd = os.pipe()
         child = os.fork()
         if child:
             self._children.append(child)
             self._directories += [directory] if directory else []
-            os.close(failing)
-            with open(
-                reading_failure, encoding="utf-8"
-            ) as file:  # ends when the child is behind them
-                trouble = file.read()
+            os.close(failure_write_fd)
+            with open(failure_read_fd, encoding="utf-8") as file:
+                trouble = file.read()  # ends when the child is behind its layers
             if trouble:
                 raise IsolationFailed(trouble)
             return child
         try:
             os.setsid()
             isolation.enter_directory(self._isolation, directory, self._limits)
-            _close_all_but((*kept, failing))
+            _close_all_but((*keep_fds, failure_write_fd))
             isolation.drop_privileges(self._isolation, self._limits)
         except Exception as error:  # noqa: BLE001 - no program starts without its isolation
-            os.write(failing, f"{type(error).__name__}: {error}".encode())
+            os.write(failure_write_fd, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
-        os.close(failing)
+        os.close(failure_write_fd)
         return 0
 
-    def watch(self, child: int, reading: int, other: int | None = None) -> ChildResult:
+    def watch(self, child: int, output_fd: int, other: int | None = None) -> ChildResult:
         """Wait for a process to exit or to exceed a limit, then kill whatever is left.
 
         `other` is a process that is about to exit then, and whose status is asked for.
@@ -147,13 +145,13 @@ class IsolatedRun:
         deadline = time.monotonic() + self._limits["wall_seconds"]
         next_count = time.monotonic() + COUNT_EVERY_SECONDS
         output = bytearray()
-        listening = [0, reading]
+        listening = [0, output_fd]
         problem = None
         while problem is None and child not in self._statuses:
-            patience = LOOK_EVERY_SECONDS if reading in listening else ABOUT_TO_END_SECONDS
+            patience = LOOK_EVERY_SECONDS if output_fd in listening else ABOUT_TO_END_SECONDS
             ready, _, _ = select.select(listening, [], [], patience)
-            if reading in ready and not _read_available(reading, output):
-                listening.remove(reading)
+            if output_fd in ready and not _read_available(output_fd, output):
+                listening.remove(output_fd)
             if 0 in ready and not os.read(0, 1):
                 problem = CALLER_GONE
             elif len(output) > self._limits["output_bytes"]:
@@ -164,7 +162,7 @@ class IsolatedRun:
                 next_count = time.monotonic() + COUNT_EVERY_SECONDS
                 problem = self._exceeded_limit()
             self._reap()
-        while reading in listening and problem is None and _read_available(reading, output):
+        while output_fd in listening and problem is None and _read_available(output_fd, output):
             if len(output) > self._limits["output_bytes"]:
                 problem = "exceeded the output limit"
         problem = problem or self._disk_problem()  # written since the last count
@@ -238,22 +236,22 @@ def _new_directory() -> str:
     return tempfile.mkdtemp(dir=os.getcwd())
 
 
-def _close_all_but(kept: tuple[int, ...]) -> None:
-    """Make the first three of `kept` the standard streams; close all other descriptors."""
-    for stream, descriptor in enumerate(kept[:3]):
+def _close_all_but(keep_fds: tuple[int, ...]) -> None:
+    """Make the first three of `keep_fds` the standard streams; close all other descriptors."""
+    for stream, descriptor in enumerate(keep_fds[:3]):
         os.dup2(descriptor, stream)
     before = 2
-    for descriptor in sorted(kept[3:]):
+    for descriptor in sorted(keep_fds[3:]):
         os.closerange(before + 1, descriptor)
         before = descriptor
     os.closerange(before + 1, max(before + 2, 4096))
 
 
-def _read_available(reading: int, output: bytearray) -> bool:
+def _read_available(fd: int, output: bytearray) -> bool:
     """Read without waiting; False at the end of the stream."""
-    if not select.select([reading], [], [], 0)[0]:
+    if not select.select([fd], [], [], 0)[0]:
         return False
-    data = os.read(reading, 2**16)
+    data = os.read(fd, 2**16)
     output += data
     return bool(data)
 

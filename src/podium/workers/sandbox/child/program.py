@@ -83,13 +83,13 @@ def execute(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
     return program.__dict__
 
 
-def run_once(codes: Sequence[CodeType], function: str | None, writing: int) -> NoReturn:
+def run_once(codes: Sequence[CodeType], function: str | None, output_fd: int) -> NoReturn:
     enter_program()
     status = 1
     try:
         names = execute(codes, "__main__")
         if function is not None:
-            _call(names, function, writing)
+            _call(names, function, output_fd)
         status = 0
     except SystemExit as leaving:
         status = _status_of(leaving)
@@ -98,11 +98,11 @@ def run_once(codes: Sequence[CodeType], function: str | None, writing: int) -> N
     exit_program(status)
 
 
-def _call(names: dict[str, Any], function: str, writing: int) -> None:
+def _call(names: dict[str, Any], function: str, output_fd: int) -> None:
     arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
     owner = names.get("Solution")
     called = getattr(owner(), function) if owner else names[function]
-    with open(writing, "w", encoding="utf-8") as file:
+    with open(output_fd, "w", encoding="utf-8") as file:
         json.dump(called(*arguments), file)
 
 

@@ -119,23 +119,22 @@ class ObjectTable:
             return getattr(builtins, encoded["built_in"])
         return self._objects[encoded["held"]]
 
-    def answer(self, question: dict[str, Any], names: dict[str, Any]) -> Any:
+    def answer(self, request: dict[str, Any], names: dict[str, Any]) -> Any:
         """Carry out a request of the check and return the encoded result."""
-        if question["do"] == "name":
-            return encode(names[question["name"]], self._hold)
-        thing = self._decode_object(question)
-        arguments = [decode(one, self._decode_object) for one in question.get("arguments", ())]
+        if request["do"] == "name":
+            return encode(names[request["name"]], self._hold)
+        thing = self._decode_object(request)
+        arguments = [decode(one, self._decode_object) for one in request.get("arguments", ())]
         named = {
-            name: decode(one, self._decode_object)
-            for name, one in question.get("named", {}).items()
+            name: decode(one, self._decode_object) for name, one in request.get("named", {}).items()
         }
-        match question["do"]:
+        match request["do"]:
             case "call":
                 result = thing(*arguments, **named)
             case "attribute":
-                result = getattr(thing, question["name"])
+                result = getattr(thing, request["name"])
             case "set":
-                setattr(thing, question["name"], arguments[0])
+                setattr(thing, request["name"], arguments[0])
                 result = None
             case "item":
                 result = thing[arguments[0]]
@@ -153,22 +152,22 @@ def allow_large_numbers() -> None:
     sys.set_int_max_str_digits(0)
 
 
-def serve(codes: Sequence[CodeType], hearing: int, answering: int) -> NoReturn:
+def serve(codes: Sequence[CodeType], request_fd: int, reply_fd: int) -> NoReturn:
     """Execute the program and answer the check's requests in order."""
     enter_program()
     allow_large_numbers()
     held = ObjectTable()
     names: dict[str, Any] | None = None
-    with open(hearing, encoding="utf-8") as questions, open(answering, "w") as answers:
-        for question in questions:
+    with open(request_fd, encoding="utf-8") as requests, open(reply_fd, "w") as replies:
+        for request in requests:
             try:
                 if names is None:
                     names = execute(codes, CHECKED)
-                answer = {"value": held.answer(json.loads(question), names)}
+                answer = {"value": held.answer(json.loads(request), names)}
             except BaseException as error:  # noqa: BLE001 - whatever it is, the examiner decides
                 answer = {"error": type(error).__name__, "message": _message(error)}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+            replies.write(json.dumps(answer) + "\n")
+            replies.flush()
     exit_program(0)
 
 
@@ -195,20 +194,20 @@ class ProtocolViolation(Exception):
 class RemoteObject:
     """An object that the program holds; equal only to itself."""
 
-    _line: RemoteProgram
+    _program: RemoteProgram
     _number: int
 
-    def __init__(self, line: RemoteProgram, number: int) -> None:
-        vars(self).update(_line=line, _number=number)
+    def __init__(self, program: RemoteProgram, number: int) -> None:
+        vars(self).update(_program=program, _number=number)
 
     def _ask(self, do: str, **rest: Any) -> Any:
-        return self._line.ask({"do": do, "held": self._number, **rest})
+        return self._program.ask({"do": do, "held": self._number, **rest})
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._ask(
             "call",
-            arguments=[self._line.encode(one) for one in arguments],
-            named={name: self._line.encode(one) for name, one in named.items()},
+            arguments=[self._program.encode(one) for one in arguments],
+            named={name: self._program.encode(one) for name, one in named.items()},
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -217,7 +216,7 @@ class RemoteObject:
         return self._ask("attribute", name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("set", name=name, arguments=[self._line.encode(value)])
+        self._ask("set", name=name, arguments=[self._program.encode(value)])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemoteObject) and other._number == self._number
@@ -226,7 +225,7 @@ class RemoteObject:
         return self._number
 
     def __getitem__(self, key: Any) -> Any:
-        return self._ask("item", arguments=[self._line.encode(key)])
+        return self._ask("item", arguments=[self._program.encode(key)])
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._ask("items"))
@@ -248,16 +247,16 @@ class RemoteObject:
 class RemoteProgram:
     """The connection to the program: one request, then its answer."""
 
-    def __init__(self, asking: int, hearing: int) -> None:
-        self._questions = open(asking, "w", encoding="utf-8")  # noqa: SIM115 - while the check runs
-        self._answers = open(hearing, encoding="utf-8")  # noqa: SIM115
+    def __init__(self, request_fd: int, reply_fd: int) -> None:
+        self._requests = open(request_fd, "w", encoding="utf-8")  # noqa: SIM115 - kept open
+        self._replies = open(reply_fd, encoding="utf-8")  # noqa: SIM115
 
-    def ask(self, question: dict[str, Any]) -> Any:
+    def ask(self, request: dict[str, Any]) -> Any:
         """Send a request; raise what the program raised."""
         try:
-            self._questions.write(json.dumps(question) + "\n")
-            self._questions.flush()
-            line = self._answers.readline()
+            self._requests.write(json.dumps(request) + "\n")
+            self._requests.flush()
+            line = self._replies.readline()
         except BrokenPipeError:
             line = ""
         if not line:
@@ -307,9 +306,9 @@ class CheckNames(dict[str, Any]):
     then those come from the program.
     """
 
-    def __init__(self, line: RemoteProgram, tree: ast.Module) -> None:
+    def __init__(self, program: RemoteProgram, tree: ast.Module) -> None:
         super().__init__({"__name__": CHECK, "__builtins__": builtins})
-        self._line = line
+        self._program = program
         names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
         loaded = {name.id for name in names if isinstance(name.ctx, ast.Load)}
         built_in = {name for name in loaded if hasattr(builtins, name)}
@@ -323,7 +322,7 @@ class CheckNames(dict[str, Any]):
                     self[name] = self._from_program(name)
 
     def _from_program(self, name: str) -> Any:
-        return self._line.ask({"do": "name", "name": name})
+        return self._program.ask({"do": "name", "name": name})
 
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):
@@ -336,19 +335,19 @@ class CheckNames(dict[str, Any]):
         return self[name]
 
 
-def run(check: str, asking: int, hearing: int, writing: int) -> NoReturn:
+def run(check: str, request_fd: int, reply_fd: int, verdict_fd: int) -> NoReturn:
     """Run the check and write the verdict: `passed`, or what went wrong."""
     if kernel.IS_LINUX:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     allow_large_numbers()
     try:
         tree = ast.parse(check, "check.py")
-        names = CheckNames(RemoteProgram(asking, hearing), tree)
+        names = CheckNames(RemoteProgram(request_fd, reply_fd), tree)
         exec(compile(tree, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
         verdict = run_test_cases(names)
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
         verdict = f"{type(error).__name__}: {error}"
-    with open(writing, "w", encoding="utf-8", errors="replace") as file:
+    with open(verdict_fd, "w", encoding="utf-8", errors="replace") as file:
         file.write(verdict[:LONGEST_VERDICT])
     exit_now(0)
 
