@@ -14,7 +14,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib import resources
@@ -24,28 +23,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import httpx
-from fastapi import FastAPI
 
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import in_process
+from benchmarks.chaos.workload import application_in_process
 from benchmarks.timing import settled_heap
-from podium.client.client import AsyncPodium
-from podium.conductors import ModelConductor
-from podium.conductors.plan import write
-from podium.config import ServerSettings
-from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Price, Reply, Request, ToolCall, Usage
-from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy
-from podium.server.access import KeyAuthenticator
 from podium.server.access.keys import make_key
-from podium.server.app import create_app
-from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.service import Service, open_service
-from podium.server.startup import DIALECTS
 from podium.store.keys import Rules
-from podium.store.sql.run_store import SqlRunStore
-from podium.workers.scripted import ScriptedWorker
 
 MAX_FINDINGS: Final = 20
 """A campaign stops after so many findings in a dialect."""
@@ -400,77 +383,50 @@ class BodyCampaign:
         return ""
 
 
-_PLAIN: Final = {"array": [], "string": "x", "boolean": True, "null": None}
+CONFIGURATION: Final = (
+    """
+[conductor]
+model = "planner"
 
+[retry]
+attempts = 1
 
-def _fitting_value(schema: Any, depth: int = 0) -> Any:
-    """Return a value that fits a plain schema."""
-    if not isinstance(schema, Mapping) or depth > 5:
-        return 0
-    if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return schema["enum"][0]
-    kind, properties = schema.get("type"), schema.get("properties")
-    if kind == "object":
-        inner = properties if isinstance(properties, Mapping) else {}
-        return {name: _fitting_value(subschema, depth + 1) for name, subschema in inner.items()}
-    return _PLAIN.get(kind, 0) if isinstance(kind, str) else 0
+[store]
+path = "server.db"
 
+[server]
+require_keys = true
+drain_seconds = 1.0
 
-def _reply(request: Request) -> Reply | str:
-    if request.tools and request.tool_choice not in ("", "auto", "none"):
-        named = [tool for tool in request.tools if tool.name == request.tool_choice]
-        tool = (named or request.tools)[0]
-        arguments = json.dumps(_fitting_value(tool.parameters))
-        return Reply("", finish="tool", tool_calls=(ToolCall("call_1", tool.name, arguments),))
-    if request.schema is not None:
-        return json.dumps(_fitting_value(request.schema))
-    return "so it is"
+[[worker]]
+name = "solver"
+provider = "scripted"
+price = { input = 1.0, output = 2.0 }
+capabilities = ["tools", "json", "sampling", "reasoning", "vision"]
+options = { reply = '{"n": 7}', tool_reply = "so it is", tool_arguments = { n = 7 } }
 
+[[worker]]
+name = "seer"
+provider = "scripted"
+price = { input = 1.0, output = 2.0 }
+capabilities = ["tools", "json", "sampling", "reasoning", "vision"]
+options = { reply = '{"n": 7}' }
 
-_USED: Final = Usage(100, 10, 40, 4, 0)
-_PRICE: Final = Price(input=1.0, output=2.0)
-_EVERY: Final = frozenset(("tools", "json", "sampling", "reasoning", "vision"))
+[[worker]]
+name = "planner"
+provider = "scripted"
+price = { input = 1.0, output = 2.0 }
 
-
-def _worker(name: str) -> ScriptedWorker:
-    profile = WorkerProfile(
-        name=name,
-        provider=f"{name}-works",
-        model=f"{name}-1",
-        price=_PRICE,
-        capabilities=_EVERY if name != "plain" else frozenset(),  # type: ignore[arg-type]
-    )
-    return ScriptedWorker(profile, _reply, usage=_USED, keep_requests=1)
-
-
-@asynccontextmanager
-async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
-    """Run the application with a key for it."""
-    made = make_key("a fuzzer", Rules())
-
-    async def open_app_service(stack: AsyncExitStack) -> Service:
-        store = await SqlRunStore.open(directory / "podium.db")
-        buffered = BufferedRunStore(store)
-        stack.push_async_callback(buffered.close)
-        workers = [_worker(name) for name in ("solver", "seer", "plain")]
-        pool = Pool(tuple(worker.profile for worker in workers))
-        plan = write(Workflow((Step("plain", "Think."), Step("seer", "Answer.", (0,)))), pool)
-        planner = ScriptedWorker("planner", plan, price=_PRICE, usage=_USED, keep_requests=1)
-        access = KeyAuthenticator(store.keys, pool)
-        stack.push_async_callback(access.close)
-        await store.keys.add(made.key)
-        podium = AsyncPodium(
-            workers,
-            ModelConductor(planner, form="lists"),
-            retry=RetryPolicy(attempts=1),
-            store=buffered,
-        )
-        stack.push_async_callback(podium.close)
-        return await open_service(podium, buffered, access, ServerSettings(drain_seconds=1.0))
-
-    app = create_app(open_app_service, DIALECTS)
-    async with app.router.lifespan_context(app):
-        yield app, made.token
+[worker.options]
+reply = """
+    + "'''"
+    + """
+{"steps": [{"subtask": "Think.", "worker": "planner", "access": []},
+           {"subtask": "Answer.", "worker": "seer", "access": [0]}]}
+"""
+    + "'''\n"
+)
+"""Every reply fits the schema of the bodies that have one."""
 
 
 async def measure_fuzz(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> ChaosRow:
@@ -481,11 +437,13 @@ async def measure_fuzz(count: int, seed: int, paths: tuple[str, ...] = PATHS) ->
     began = time.perf_counter()
     try:
         with TemporaryDirectory(prefix="podium-fuzz-") as directory:
-            async with application(Path(directory)) as (app, token), in_process(app) as client:
+            async with application_in_process(Path(directory), CONFIGURATION) as (app, client):
+                made = make_key("a fuzzer", Rules())
+                await app.state.holder().store.keys.add(made.key)
                 with settled_heap():
                     for path in paths:
                         chance = Random(f"{seed} {path}")  # noqa: S311 -- repeatable
-                        campaigns.append(BodyCampaign(client, path, token, chance, errors))
+                        campaigns.append(BodyCampaign(client, path, made.token, chance, errors))
                         await campaigns[-1].run(count)
     finally:
         for name in LOGGERS:

@@ -23,11 +23,9 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import in_process, run_concurrently
+from benchmarks.chaos.workload import application_in_process, run_concurrently
 from benchmarks.timing import settled_heap
-from podium.config import discover_settings
 from podium.core.run import timestamp
-from podium.server.startup import create_application
 
 MIB: Final = 1024**2
 SLOPE_RUNS: Final = 10_000
@@ -140,7 +138,6 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
     started, seconds, lost, gauges = time.perf_counter(), 0.0, 0, list[Gauge]()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
-        (directory / "podium.toml").write_text(CONFIGURATION, "utf-8")
         (directory / "workflow.json").write_text(json.dumps(WORKFLOW), "utf-8")
 
         async def ask(number: int) -> None:
@@ -148,10 +145,7 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
             model = "solo" if number % 20 == 0 else ("podium-mini", "podium-ultra")[number // 2 % 2]
             lost += await ask_app(client, model, stream=number % 2 == 1) != ANSWER
 
-        app = create_application(
-            lambda: discover_settings(os.environ, config=directory / "podium.toml")
-        )
-        async with app.router.lifespan_context(app), in_process(app) as client:
+        async with application_in_process(directory, CONFIGURATION) as (app, client):
             with settled_heap():
                 for _ in range(slices):
                     began = time.perf_counter()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -12,10 +15,12 @@ from fastapi import FastAPI
 
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.upstream import MARK, tokens_of
+from podium.config import discover_settings
 from podium.core.errors import ConfigError
 from podium.core.request import Price
 from podium.core.run import Run
 from podium.core.workflow import Access, Step, Workflow
+from podium.server.startup import create_application
 from podium.store import RunStore, RunSummary
 
 PAGE: Final = 500
@@ -26,9 +31,20 @@ PRICE: Final = Price(input=1.0, output=4.0)
 """The price of a call of the upstream."""
 
 
-def in_process(app: FastAPI) -> httpx.AsyncClient:
-    """Return a client of an application in this process; only the socket is missing."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
+@asynccontextmanager
+async def application_in_process(
+    directory: Path, configuration: str
+) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
+    """Run the server's application in this process, with a client; only the socket is missing."""
+    path = directory / "podium.toml"
+    path.write_text(configuration, "utf-8")
+    app = create_application(lambda: discover_settings(os.environ, config=path))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        yield app, client
 
 
 async def run_concurrently(

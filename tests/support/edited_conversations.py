@@ -23,7 +23,6 @@ import httpx
 from fastapi import FastAPI
 
 from benchmarks.chaos.fuzz import CHAT, MAX_FINDINGS, MESSAGES, PATHS, RESPONSES
-from benchmarks.chaos.workload import in_process
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.config import ServerSettings
@@ -248,7 +247,8 @@ class Side:
         """Post a body, and wait until everything is written."""
         self.worker.requests.clear()
         self.helper.requests.clear()
-        async with in_process(self.app) as client:
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             response = await client.post(path, json=body)
         await self.app.state.holder().store.flush()
         return response
