@@ -26,7 +26,7 @@ from podium.workers.local import sources as adapters
 
 def ship(name: str, trained: Path, trained_by: str) -> None:
     """Export the adapter in that directory, and update its entry in the manifest."""
-    adapter = adapters.shipped_adapter(adapters.PREFIX + name)
+    adapter = adapters.embedded_adapter(adapters.EMBEDDED_PREFIX + name)
     export_adapter(trained, adapter.path, base=adapter.base)
     update_manifest(name, trained_by)
 
@@ -35,7 +35,7 @@ def cut(name: str, rank: int) -> None:
     """Approximate every update of a shipped adapter by one of that rank."""
     from gguf import GGUFType, GGUFWriter, Keys
 
-    adapter = adapters.shipped_adapter(adapters.PREFIX + name)
+    adapter = adapters.embedded_adapter(adapters.EMBEDDED_PREFIX + name)
     reader = open_gguf(adapter.path, "name a shipped adapter")
     halves = {tensor.name: np.array(tensor.data, np.float32) for tensor in reader.tensors}
     writer = GGUFWriter(adapter.path, value_of(reader, "general.architecture"))
@@ -67,7 +67,7 @@ def cut_pair(down: np.ndarray, up: np.ndarray, rank: int) -> tuple[np.ndarray, n
 
 def update_manifest(name: str, trained_by: str) -> None:
     """Write checksum, size and origin of the adapter of that name anew."""
-    path = adapters.shipped_adapter(adapters.PREFIX + name).path
+    path = adapters.embedded_adapter(adapters.EMBEDDED_PREFIX + name).path
     entries = {
         "sha256": sha256_file(path),
         "bytes": path.stat().st_size,

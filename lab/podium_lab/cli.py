@@ -19,7 +19,7 @@ from podium.cli.train import Base, RecipeFile, TrainingOptions
 from podium.core.errors import ConfigError
 from podium.evals.log import write_json
 from podium.train import preflight
-from podium.workers.local.sources import ShippedAdapter, parse_source
+from podium.workers.local.sources import EmbeddedAdapter, parse_source
 from podium.workers.local.weights import locate
 
 TableCache = Annotated[
@@ -149,7 +149,7 @@ def import_gguf(
 
     found = parse_source(adapter)
     if base is None:
-        if not isinstance(found, ShippedAdapter):
+        if not isinstance(found, EmbeddedAdapter):
             raise ConfigError(f"{adapter} does not name its base model; name it with --base")
         base = found.base
     echo(str(import_adapter(asyncio.run(locate(adapter)), output, base=base)))

@@ -147,7 +147,7 @@ async def test_two_evaluations_do_not_write_to_one_directory(
 @pytest.mark.parametrize(
     ("suite", "choice", "oracle", "pool"),
     [
-        ("etudes", PoolOptions(), False, "embedded"),
+        ("etudes", PoolOptions(), False, "etudes"),
         ("etudes", PoolOptions(), True, None),
         ("etudes", PoolOptions(pool=Path("pools/mine.toml")), True, "mine.toml"),
         ("etudes", PoolOptions(config=Path("podium.toml")), False, None),

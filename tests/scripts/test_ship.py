@@ -10,7 +10,7 @@ import pytest
 
 from podium._util.files import sha256_file
 from podium.train import gguf as export
-from podium.workers.local.sources import shipped_adapter, shipped_adapters, verify_adapter
+from podium.workers.local.sources import embedded_adapter, embedded_adapters, verify_adapter
 from support.shipped import Ship, ship
 
 __all__ = ["ship"]
@@ -27,10 +27,10 @@ def test_an_adapter_takes_the_place_of_the_one_of_its_name_and_the_others_stay(
     monkeypatch.setattr(export, "export_adapter", exported)
     for name in ("first", "second", "third"):
         ship(name, description=f'the "{name}"')
-    first, second, third = shipped_adapters()
+    first, second, third = embedded_adapters()
     runpy.run_path(str(SCRIPT))["ship"]("second", Path("trained/second"), "recipes/études.toml")
-    assert shipped_adapters()[::2] == (first, third)
-    now = shipped_adapter("embedded/second")
+    assert embedded_adapters()[::2] == (first, third)
+    now = embedded_adapter("embedded/second")
     assert verify_adapter(now).read_text("utf-8") == f"GGUF of trained/second over {second.base}"
     assert (now.bytes, now.sha256) == (now.path.stat().st_size, sha256_file(now.path))
     assert (now.trained_by, now.description) == ("recipes/études.toml", second.description)

@@ -83,7 +83,7 @@ async def test_a_run_taken_over_at_its_end_is_not_reported_as_kept(
     class Ending(SqlRunStore):
         """Another process comes between the last step and the end."""
 
-        writes_first = True
+        is_write_ahead = True
 
         async def finish(self, *runs: Run) -> None:
             await taken_over_by(other)
@@ -160,7 +160,7 @@ async def test_the_pulse_beats_for_a_run_that_was_claimed_before_it_begins_again
 class First(RunStore):
     """Must have a run before anything is done for it; counts what was done by then."""
 
-    writes_first = True
+    is_write_ahead = True
 
     def __init__(self, worker: ScriptedWorker, *, fails: bool = False) -> None:
         self.worker = worker

@@ -13,7 +13,7 @@ import pytest
 from podium._util.files import sha256_file
 from podium.cli import main
 from podium.core.errors import ConfigError
-from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE, shipped_adapters
+from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE, embedded_adapters
 from support.local_weights import smollm2
 from support.tiny_llama import HIDDEN, LAYERS, WIDTH, tiny_llama, write_gguf
 
@@ -79,7 +79,7 @@ def test_every_shipped_adapter_is_unpacked_and_exported_again_as_the_same_file(
     first_time = cache(gguf_base.read_base)  # it takes seconds to read
     for module in (export, unpack_file):
         monkeypatch.setattr(module, "read_base", first_time)
-    for shipped in shipped_adapters():
+    for shipped in embedded_adapters():
         output = tmp_path / shipped.path.stem
         assert main(["lab", "import-gguf", shipped.name, "--output", str(output)]) == 0
         exported = export_adapter(output, tmp_path / "again.gguf", base=shipped.base)

@@ -197,7 +197,7 @@ async def test_an_adapter_that_podium_ships_is_asked_for_by_its_name(
 def test_an_adapter_that_podium_does_not_ship_is_refused_when_connecting(
     hire: Hire, weights: str, ship: Ship
 ) -> None:
-    with pytest.raises(ConfigError, match="shipped adapter not found: 'embedded/etude-lists'"):
+    with pytest.raises(ConfigError, match="embedded adapter not found: 'embedded/etude-lists'"):
         hire(weights, adapter="embedded/etude-lists")
 
 

@@ -33,16 +33,16 @@ from podium_lab.etudes.composition import (
 from podium_lab.etudes.skills import COUNT, FAMILIES, ITEMS, SKILLS
 from podium_lab.etudes.values import Kind, Value, read_table
 
-Mood = Literal["do", "np", "wh"]
-MOODS: Final[tuple[Mood, ...]] = ("do", "np", "wh")
+ClauseKind = Literal["imperative", "noun_phrase", "indirect_question"]
+CLAUSE_KINDS: Final[tuple[ClauseKind, ...]] = ("imperative", "noun_phrase", "indirect_question")
 
 NUMBER_WORDS: Final = {2: ("two", "both"), 3: ("three", "all three")}
 
 
 class Phrase(NamedTuple):
-    """A template and what kind of clause it is."""
+    """A template and the kind of its clause."""
 
-    mood: Mood
+    kind: ClauseKind
     template: str
 
 
@@ -61,7 +61,7 @@ def wording() -> Mapping[str, Any]:
 @cache
 def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
     table = _phrase_table()[skill][split]
-    return tuple(Phrase(mood, template) for mood in MOODS for template in table[mood])
+    return tuple(Phrase(kind, template) for kind in CLAUSE_KINDS for template in table[kind])
 
 
 @cache
@@ -82,7 +82,7 @@ def the_results(size: int) -> str:
 
 def clause(rng: Random, split: Split, operation: Operation, phrase: Phrase) -> str:
     """Fill the slots of the phrase: literals as they are, the rest by reference."""
-    pronouns = phrase.mood != "np" and not phrase.template.endswith("is {a}")
+    pronouns = phrase.kind != "noun_phrase" and not phrase.template.endswith("is {a}")
     return phrase.template.format_map(_fillings(rng, split, operation, pronouns=pronouns))
 
 
@@ -90,9 +90,9 @@ def order(rng: Random, split: Split, operation: Operation) -> str:
     """Return an imperative clause that may stand in the middle of a sentence."""
     phrase = rng.choice(phrases(operation.skill.name, split))
     text = clause(rng, split, operation, phrase)
-    if phrase.mood == "do":
+    if phrase.kind == "imperative":
         return text
-    return f"{rng.choice(wording()['orders'][split][phrase.mood])} {text}"
+    return f"{rng.choice(wording()['orders'][split][phrase.kind])} {text}"
 
 
 def join_items(items: list[str], *, conjunction: bool) -> str:
@@ -154,13 +154,16 @@ def _refer(
 
 
 @cache
-def _phrase_table() -> Mapping[str, Mapping[Split, Mapping[Mood, tuple[str, ...]]]]:
+def _phrase_table() -> Mapping[str, Mapping[Split, Mapping[ClauseKind, tuple[str, ...]]]]:
     table: dict[str, Any] = {}
     for family in FAMILIES:
         table.update(read_table(f"phrases/{family}.toml"))
     assert table.keys() == SKILLS.keys(), table.keys() ^ SKILLS.keys()
     return {
-        name: {split: {mood: tuple(moods[mood]) for mood in MOODS} for split, moods in by.items()}
+        name: {
+            split: {kind: tuple(by_kind[kind]) for kind in CLAUSE_KINDS}
+            for split, by_kind in by.items()
+        }
         for name, by in table.items()
         if by.keys() == set(SPLITS)
     }
@@ -214,7 +217,7 @@ def write_question(
 
 def ask(rng: Random, split: Split, operation: Operation) -> str:
     phrase = rng.choice(phrases(operation.skill.name, split))
-    frame = rng.choice(wording()["frames"][split][phrase.mood])
+    frame = rng.choice(wording()["frames"][split][phrase.kind])
     return capitalise(frame.format(clause=clause(rng, split, operation, phrase)))
 
 
@@ -287,7 +290,9 @@ def _before(words: Connectives, operations: Sequence[Operation], index: int) -> 
 
 def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[Phrase]:
     """Return the phrases that others may be nested in: without brackets, only at the end."""
-    choice = [phrase for phrase in phrases(operation.skill.name, split) if phrase.mood == "np"]
+    choice = [
+        phrase for phrase in phrases(operation.skill.name, split) if phrase.kind == "noun_phrase"
+    ]
     reads = len(operation.reads)
     if not reads:
         return choice

@@ -220,7 +220,9 @@ def _lead() -> re.Pattern[str]:
     leads = {frame.partition("{clause}")[0] for frame in _frames()}
     for split in SPLITS:
         orders = wording()["orders"][split]
-        leads |= {f"{verb} " for mood in ("np", "wh") for verb in orders[mood]}
+        leads |= {
+            f"{verb} " for kind in ("noun_phrase", "indirect_question") for verb in orders[kind]
+        }
         for words in connectives(split):
             leads |= {text.lstrip(f"{_MARKS} \n") for text in words[:-1]}
     patterns = [re.escape(lead).replace(r"\{n\}", r"\d+") for lead in leads if lead.strip()]

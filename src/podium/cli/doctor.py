@@ -135,7 +135,7 @@ def _examine_pool(settings: Settings) -> list[str]:
         example = profile.price.cost(EXAMPLE_USAGE) if profile.price else None
         cost = f"{describe_price(profile.price)}; 1,000 in and 1,000 out: {format_usd(example)}"
         echo(f"  {to_one_line(profile.name)}: {state}; {cost}")
-    if settings.is_embedded:
+    if settings.uses_default_pool:
         echo("  this is a small model on this machine; any API key below gives a stronger one")
     asked = planner.profile.name if planner else str(coordinator or "")
     echo(f"conductor: {settings.conductor.kind}{f' ({to_one_line(asked)})' if asked else ''}")

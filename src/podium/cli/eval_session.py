@@ -200,15 +200,14 @@ class EvalSession:
 
     @property
     def pool(self) -> str | None:
-        """The name of the pool's file, or `embedded`; None with perfect workers, and where a
+        """The name of the pool's file, or `etudes`; None with perfect workers, and where a
         configuration, the environment or the suite names the workers."""
         from podium.config.schema import find_pool
         from podium.config.sources import ETUDES_POOL
-        from podium.evals.log import EMBEDDED
 
         file = self._pool_file
         if file is not None and find_pool(file) == ETUDES_POOL:
-            return None if self.eval_options.oracle else EMBEDDED
+            return None if self.eval_options.oracle else "etudes"
         return None if file is None else file.name
 
     @property

@@ -97,7 +97,7 @@ async def _load_settings(serve_options: ServeOptions) -> Settings:
 
 async def _prepare(settings: Settings) -> None:
     """Download the weights, and say whether there are API keys."""
-    if settings.is_embedded:
+    if settings.uses_default_pool:
         echo_error(NO_API_KEY)
     await fetch_weights(settings.workers, settings.conductor, offline=False)
     if not settings.server.require_keys:

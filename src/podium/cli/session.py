@@ -254,7 +254,7 @@ class Session:
         for warning in self.settings.warnings:
             echo_error(warning)
         offline = self._pool.offline
-        is_small = self.settings.is_embedded and not self._quiet
+        is_small = self.settings.uses_default_pool and not self._quiet
         if is_small and not offline:  # before a download that an API key would save
             echo_error(NO_API_KEY)
         await fetch_weights(self.settings.workers, self.settings.conductor, offline=offline)

@@ -62,9 +62,6 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
 }
 """By key of `[conductor]`: the only kind that uses it."""
 
-SHIPPED: Final = "embedded/"
-"""Prefix of the names of routers that come with Podium."""
-
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://([^/@\s?#:*\[\]]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 """Scheme, host and port of a web page."""
 

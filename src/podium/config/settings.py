@@ -22,7 +22,6 @@ from podium.conductors.prompt import PromptStyle
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import suggest, validation_problem
 from podium.config.schema import (
-    SHIPPED,
     ConductorKind,
     ConductorTable,
     ConfigFile,
@@ -46,7 +45,7 @@ from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Catalogue, CatalogueEntry
 from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, missing_address
-from podium.workers.local.sources import shipped_adapter
+from podium.workers.local.sources import EMBEDDED_PREFIX, embedded_adapter
 from podium.workers.mcp import McpSettings
 
 EVOLVED_PREFIX: Final = "evolved:"
@@ -173,8 +172,8 @@ class RouterSettings:
 class Settings:
     """All settings.
 
-    `source` says where they came from, `mini` is the router, if any, and `is_embedded` is True
-    where no worker was configured, so that the pool is the embedded one.
+    `source` says where they came from, `mini` is the router, if any. `uses_default_pool` is
+    True where no worker was configured.
     """
 
     source: str
@@ -190,7 +189,7 @@ class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     mcp: tuple[McpSettings, ...] = ()
     guardrails: tuple[GuardrailSettings, ...] = ()
-    is_embedded: bool = False
+    uses_default_pool: bool = False
     warnings: tuple[str, ...] = ()
     pool: Pool = field(init=False, repr=False, compare=False)
     """The workers' profiles, as conductors and the engine take them."""
@@ -314,8 +313,8 @@ def _planner(
         planner = settings[model]
     elif extra is not None and model == extra.name:
         planner = resolve_worker(extra, catalogue)
-    elif model.startswith(SHIPPED):
-        planner = resolve_worker(_shipped_conductor(model), catalogue)
+    elif model.startswith(EMBEDDED_PREFIX):
+        planner = resolve_worker(_embedded_conductor(model), catalogue)
     else:
         provider, slash, name = model.partition("/")
         if not slash or provider not in PROVIDERS or provider == CONDUCTOR_PROVIDER:
@@ -503,9 +502,9 @@ def _add_coordinator(
     return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
 
 
-def _shipped_conductor(name: str) -> WorkerTable:
+def _embedded_conductor(name: str) -> WorkerTable:
     """Describe a conductor that comes with Podium: an adapter over its base weights."""
-    adapter = shipped_adapter(name)
+    adapter = embedded_adapter(name)
     return WorkerTable(
         name=name,
         provider=LLAMACPP_PROVIDER,

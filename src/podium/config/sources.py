@@ -1,4 +1,5 @@
-"""Find the settings of this machine: files, else API keys in the environment, else embedded."""
+"""Find the settings of this machine: files, else API keys in the environment, else the
+default pool."""
 
 from __future__ import annotations
 
@@ -280,7 +281,7 @@ async def discover_settings(
     tables, planner = read_files(files)
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
-    is_embedded = False
+    uses_default_pool = False
     if not tables.worker:
         found = await discover_workers(environment, Catalogue.load())
         if found.workers:
@@ -289,16 +290,16 @@ async def discover_settings(
         else:
             tables = tables.complete_from(read_file(DEFAULT_POOL))
             sources.append("the default pool")
-            is_embedded = True
+            uses_default_pool = True
         warnings = found.warnings
     if left_out := await _python_problem(tables, is_server=is_server):
         kept = tuple(worker for worker in tables.worker if worker.provider != PYTHON_PROVIDER)
         tables = tables.model_copy(update={"worker": kept})
         warnings = (*warnings, left_out)
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
-    if is_embedded or warnings:
+    if uses_default_pool or warnings:
         warnings = (*settings.warnings, *warnings)
-        settings = replace(settings, is_embedded=is_embedded, warnings=warnings)
+        settings = replace(settings, uses_default_pool=uses_default_pool, warnings=warnings)
     return settings
 
 

@@ -40,9 +40,6 @@ NEEDED_BYTES: Final = 1_000_000
 SURROGATE_ERRORS: Final = "backslashreplace"
 """Lone surrogates, which UTF-8 cannot hold, are written as JSON escapes them."""
 
-EMBEDDED: Final = "embedded"
-"""The name of the études' pool in a manifest."""
-
 FAILED_SAMPLE: Final = "samples with an error in a call, a plan or a grader"
 _UNSAFE_IN_FILE_NAMES: Final = re.compile(r"[^\w.-]+")
 
@@ -299,7 +296,7 @@ class EvalLog:
 
     @property
     def pool(self) -> str:
-        """The pool's file name, `embedded`, or nothing if it is unknown."""
+        """The pool's name, or nothing if it is unknown."""
         return str(self.summary.get("pool") or "")
 
     @property

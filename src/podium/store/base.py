@@ -119,8 +119,8 @@ class RunStore:
     """Stores runs. This base class stores nothing; its other parts raise `ConfigError`.
 
     Methods raise `StoreError` when the store fails. Those that write to a run begun or claimed
-    here raise `RunTakenOver` when another process has claimed it since. `writes_first`: a run must
-    be written before its first call.
+    here raise `RunTakenOver` when another process has claimed it since. `is_write_ahead`: a run
+    must be written before its first call.
     """
 
     audit: AuditLog
@@ -130,7 +130,7 @@ class RunStore:
     idempotency: IdempotencyStore
     keys: KeyStore
     statistics: RunStatistics
-    writes_first = False
+    is_write_ahead = False
 
     if not TYPE_CHECKING:
 

@@ -273,7 +273,7 @@ async def journal_events(
         with heartbeat.keep_alive(journal):
             try:
                 try:
-                    yield RunSink(emit_both, persist if store.writes_first else None)
+                    yield RunSink(emit_both, persist if store.is_write_ahead else None)
                 finally:
                     is_over = True
                     await _finish(end())

@@ -31,8 +31,8 @@ class RouterTable(Table):
     encoder: Literal["minilm", "hashed"] = Field(
         default="minilm",
         description="how questions are embedded: `minilm`, the first three layers of "
-        "all-MiniLM-L6-v2 (fetched by `podium models pull all-minilm-l6-v2`), or `hashed`, counts of "
-        "words and word pairs without a model",
+        "all-MiniLM-L6-v2 (fetched by `podium models pull all-minilm-l6-v2`), or `hashed`, counts "
+        "of words and word pairs without a model",
     )
     folds: int = Field(
         default=5,

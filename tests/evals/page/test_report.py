@@ -235,7 +235,7 @@ def test_a_step_that_was_not_executed_is_marked(tmp_path: Path) -> None:
     assert "Check the solution" in second.text
 
 
-@pytest.mark.parametrize("pool", ["pool.toml", "embedded"])
+@pytest.mark.parametrize("pool", ["pool.toml", "etudes"])
 def test_the_pool_is_named_if_it_is_known(tmp_path: Path, pool: str) -> None:
     answers = {"conductor": [(Item("x"), "42")]}
     fields = {"suite": "mine", "rows": [{"strategy": "conductor"}]}

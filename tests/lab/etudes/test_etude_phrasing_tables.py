@@ -6,7 +6,14 @@ import pytest
 
 from podium_lab.etudes import FAMILIES, Split
 from podium_lab.etudes.composition import SPLITS
-from podium_lab.etudes.etude import MOODS, connectives, nestings, phrases, references, wording
+from podium_lab.etudes.etude import (
+    CLAUSE_KINDS,
+    connectives,
+    nestings,
+    phrases,
+    references,
+    wording,
+)
 from podium_lab.etudes.skills import SKILLS
 from podium_lab.etudes.values import read_table
 from podium_lab.etudes.workers import ROLES, descriptions
@@ -73,4 +80,4 @@ def test_a_table_of_phrases_holds_the_skills_of_its_family(family: str) -> None:
     assert set(table) == {name for name, skill in SKILLS.items() if skill.family == family}
     for splits in table.values():
         assert set(splits) == set(SPLITS)
-        assert all(set(moods) == set(MOODS) for moods in splits.values())
+        assert all(set(by_kind) == set(CLAUSE_KINDS) for by_kind in splits.values())

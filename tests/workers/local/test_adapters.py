@@ -11,12 +11,12 @@ from podium.core.errors import ConfigError
 from podium.workers.llamacpp import TEMPLATES
 from podium.workers.local import sources, weights
 from podium.workers.local import sources as adapters
-from podium.workers.local.sources import DIRECTORY, shipped_adapter, shipped_adapters
+from podium.workers.local.sources import DIRECTORY, embedded_adapter, embedded_adapters
 from support.shipped import Ship, ship
 
 __all__ = ["ship"]
 
-SHIPPED = shipped_adapters()
+SHIPPED = embedded_adapters()
 MAX_BYTES = 30_000_000
 
 
@@ -56,7 +56,7 @@ async def test_an_adapter_is_found_by_its_name_and_checked(ship: Ship) -> None:
     assert found.description == "lists"
     assert await weights.locate(found.name, offline=True) == path
     assert await weights.pull(found.name) == path
-    assert shipped_adapter(found.name).template == "chatml"
+    assert embedded_adapter(found.name).template == "chatml"
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ async def test_an_adapter_is_found_by_its_name_and_checked(ship: Ship) -> None:
 )
 def test_a_name_that_is_not_shipped_says_which_are(ship: Ship, name: str, hint: str) -> None:
     ship("etude-lists")
-    expected = f"shipped adapter not found: '{name}'; {hint} one of your own is named file:/path"
+    expected = f"embedded adapter not found: '{name}'; {hint} one of your own is named file:/path"
     with pytest.raises(ConfigError, match=re.escape(expected)):
         weights.find(name)
 
 
 def test_missing_shipped_adapter_is_reported(ship: Ship) -> None:
     with pytest.raises(
-        ConfigError, match="shipped adapter not found: 'embedded/a'; none is shipped; "
+        ConfigError, match="embedded adapter not found: 'embedded/a'; none is shipped; "
     ):
-        shipped_adapter("embedded/a")
+        embedded_adapter("embedded/a")
 
 
 async def test_a_file_that_is_missing_or_changed_is_refused_with_what_to_do(ship: Ship) -> None:

@@ -16,7 +16,7 @@ from podium.workers.local.llama_server import ModelSettings
 from podium.workers.local.sources import (
     DIRECTORY,
     MANIFEST,
-    ShippedAdapter,
+    EmbeddedAdapter,
     known_models,
     parse_source,
 )
@@ -100,5 +100,5 @@ def test_the_documented_adapter_is_looked_for_beside_the_file_that_names_it(
 
 def test_every_key_of_a_manifests_entry_is_documented() -> None:
     entry = (DIRECTORY / MANIFEST).read_text("utf-8").partition("[[adapter]]")[0]
-    keys = {field.name for field in fields(ShippedAdapter)} - {"path"} | {"file"}
+    keys = {field.name for field in fields(EmbeddedAdapter)} - {"path"} | {"file"}
     assert keys <= set(re.findall(r"`(\w+)`", entry))

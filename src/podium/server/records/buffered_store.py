@@ -162,7 +162,7 @@ class BufferedRunStore(RunStore):
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._store = store
-        self._shared = self.writes_first = shared
+        self._shared = self.is_write_ahead = shared
         self._write_delay = write_delay
         self._unwritten: dict[str, Writes] = {}
         self._started: dict[str, Run] = {}

@@ -80,14 +80,14 @@ def _no_adapter(directory: Path) -> ConfigError:
     )
 
 
-PREFIX: Final = "embedded/"
+EMBEDDED_PREFIX: Final = "embedded/"
 DIRECTORY: Final = Path(__file__).parents[1] / "adapters"
 MANIFEST: Final = "manifest.toml"
 REMEDY: Final = "reinstall podium-conductor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedAdapter:
+class EmbeddedAdapter:
     """An entry of the manifest and its file.
 
     `base` names the weights it was trained over, `template` the chat template, `trained_by` the
@@ -105,30 +105,32 @@ class ShippedAdapter:
     description: str
 
 
-def shipped_adapters() -> tuple[ShippedAdapter, ...]:
+def embedded_adapters() -> tuple[EmbeddedAdapter, ...]:
     """Return the adapters of the manifest, in order."""
     document = tomllib.loads((DIRECTORY / MANIFEST).read_text("utf-8"))
     return tuple(
-        ShippedAdapter(name=PREFIX + entry.pop("name"), path=DIRECTORY / entry.pop("file"), **entry)
+        EmbeddedAdapter(
+            name=EMBEDDED_PREFIX + entry.pop("name"), path=DIRECTORY / entry.pop("file"), **entry
+        )
         for entry in document.get("adapter", ())
     )
 
 
-def shipped_adapter(name: str) -> ShippedAdapter:
-    known = {adapter.name: adapter for adapter in shipped_adapters()}
+def embedded_adapter(name: str) -> EmbeddedAdapter:
+    known = {adapter.name: adapter for adapter in embedded_adapters()}
     if name in known:
         return known[name]
     close = get_close_matches(name, known, 1)
     there_are = f"there is {', '.join(known)}" if known else "none is shipped"
     hint = f"did you mean {close[0]}?" if close else f"{there_are};"
     raise ConfigError(
-        f"shipped adapter not found: {name!r}; {hint} one of your own is named "
+        f"embedded adapter not found: {name!r}; {hint} one of your own is named "
         f"file:/path/to/adapter.gguf"
     )
 
 
 @cache
-def verify_adapter(adapter: ShippedAdapter) -> Path:
+def verify_adapter(adapter: EmbeddedAdapter) -> Path:
     if not adapter.path.is_file():
         raise ConfigError(f"{adapter.name} is not at {adapter.path}; {REMEDY}")
     checksum = sha256_file(adapter.path)
@@ -224,7 +226,7 @@ class LocalFile:
         return f"file:{self.path}"
 
 
-Source = KnownModel | HubFile | LocalFile | ShippedAdapter
+Source = KnownModel | HubFile | LocalFile | EmbeddedAdapter
 
 
 @cache
@@ -245,8 +247,8 @@ def _known(entry: dict[str, Any]) -> KnownModel:
 
 def parse_source(name: str) -> Source:
     """Return the source of a model name. Raises `ConfigError` for an invalid one."""
-    if name.startswith(PREFIX):
-        return shipped_adapter(name)
+    if name.startswith(EMBEDDED_PREFIX):
+        return embedded_adapter(name)
     if name.startswith("hf:"):
         return _hub_file(name)
     if name.startswith("file:") or name.endswith(".gguf"):
@@ -263,7 +265,7 @@ def weights_file(name: str) -> str | None:
 
 def is_repository(name: str) -> bool:
     """True for the name of a whole hub repository, `owner/name`."""
-    is_elsewhere = not name.startswith((*_PATHS, "file:", "hf:", PREFIX))
+    is_elsewhere = not name.startswith((*_PATHS, "file:", "hf:", EMBEDDED_PREFIX))
     is_whole = name.count("/") == 1 and not name.endswith(".gguf")
     return is_elsewhere and is_whole and not _is_directory(name)
 

@@ -30,10 +30,10 @@ from podium.workers.local import sources as adapters
 from podium.workers.local.packages import DownloadCommand, download_command
 from podium.workers.local.sources import (
     DamagedDownload,
+    EmbeddedAdapter,
     HubFile,
     KnownModel,
     LocalFile,
-    ShippedAdapter,
     known_models,
     parse_source,
 )
@@ -68,7 +68,7 @@ class LocalModel:
         origin = parse_source(self.name)
         if isinstance(origin, LocalFile):
             return "check the path of the model"
-        if isinstance(origin, ShippedAdapter):
+        if isinstance(origin, EmbeddedAdapter):
             return adapters.REMEDY
         return f"run `podium models pull {self.name}` while online, or place the file there"
 
@@ -93,8 +93,8 @@ def find(name: str) -> LocalModel:
             return _find_known(origin)
         case HubFile():
             return _find_on_hub(origin)
-        case ShippedAdapter():
-            return _find_shipped(origin)
+        case EmbeddedAdapter():
+            return _find_embedded(origin)
         case LocalFile(path):
             size = path.stat().st_size if path.is_file() else None
             return LocalModel(name=origin.name, path=path, present=size is not None, bytes=size)
@@ -103,7 +103,7 @@ def find(name: str) -> LocalModel:
 async def locate(name: str, *, offline: bool = False, progress: Progress = no_progress) -> Path:
     """Return the path of a model's weights, downloaded first unless offline."""
     origin, model = parse_source(name), find(name)
-    if isinstance(origin, ShippedAdapter):
+    if isinstance(origin, EmbeddedAdapter):
         return adapters.verify_adapter(origin)
     if model.present:
         if isinstance(origin, KnownModel) and not model.source:
@@ -128,7 +128,7 @@ async def pull(
     Concurrent processes download once. `command` downloads packages.
     """
     origin, model = parse_source(name), find(name)
-    if isinstance(origin, ShippedAdapter):
+    if isinstance(origin, EmbeddedAdapter):
         return adapters.verify_adapter(origin)
     if isinstance(origin, LocalFile):
         if not model.present:
@@ -254,7 +254,7 @@ def _recorded_source(path: Path, sha256: str) -> str:
     return record.get("source", "") if record.get("sha256") == sha256 else ""
 
 
-def _find_shipped(adapter: ShippedAdapter) -> LocalModel:
+def _find_embedded(adapter: EmbeddedAdapter) -> LocalModel:
     return LocalModel(
         name=adapter.name,
         path=adapter.path,

@@ -35,7 +35,7 @@ def everyone(settings: Settings) -> tuple[WorkerSettings, ...]:
 
 
 def test_without_its_adapters_the_pool_says_which_is_missing(ship: Ship) -> None:
-    with pytest.raises(ConfigError, match="shipped adapter not found: 'embedded/etude-conductor'"):
+    with pytest.raises(ConfigError, match="embedded adapter not found: 'embedded/etude-conductor'"):
         load(ETUDES_POOL)
 
 
