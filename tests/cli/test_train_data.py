@@ -86,7 +86,7 @@ def test_an_evaluation_gives_a_router_what_each_worker_earned(
         *("--strategy", "single:solver,single:guesser"),
     )
     podium("train", "data", "--from-evaluation", "measured", "-o", "log.jsonl")
-    evidence = read_log([Path("log.jsonl")]).reward_table(costs={"solver": 0.2, "guesser": 0.1})
+    evidence = read_log([Path("log.jsonl")]).reward_matrix(costs={"solver": 0.2, "guesser": 0.1})
     assert evidence.questions == ("How many?",)
     assert {known.name for known in evidence.workers} == {"solver", "guesser"}
     assert {(item["worker"], item["reward"], item["source"]) for item in lines("log.jsonl")} == {
