@@ -47,8 +47,8 @@ def server(quick: Quick = False, peers: Peers = True) -> None:
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.server import QUICK, USUAL, measure_server
 
-    extent = QUICK if quick else USUAL
-    _print(run_on_fast_loop(measure_server(extent, peers=peers, on_progress=_print_progress)))
+    size = QUICK if quick else USUAL
+    _print(run_on_fast_loop(measure_server(size, peers=peers, on_progress=_print_progress)))
 
 
 @app.command()
@@ -85,8 +85,8 @@ def chaos(
     from benchmarks.chaos.report import figures_text, summarize
     from benchmarks.chaos.run import QUICK, USUAL, measure_chaos, parse_parts
 
-    extent = QUICK if quick else USUAL
-    rows = measure_chaos(parse_parts(part), extent, seed, _print_progress)
+    size = QUICK if quick else USUAL
+    rows = measure_chaos(parse_parts(part), size, seed, _print_progress)
     document = summarize(rows, seed, quick=quick)
     typer.echo(figures_text(document) + "\n")
     typer.echo(json.dumps(document))
@@ -101,8 +101,8 @@ def capacity(
     from benchmarks.capacity.measure import QUICK, USUAL, measure_capacity
     from benchmarks.capacity.report import as_text, size_deployments
 
-    extent = QUICK if quick else USUAL
-    document = asyncio.run(measure_capacity(extent, on_progress=_print_progress))
+    size = QUICK if quick else USUAL
+    document = asyncio.run(measure_capacity(size, on_progress=_print_progress))
     typer.echo(f"{as_text(document)}\n\n{size_deployments(document)}\n")
     typer.echo(json.dumps(document))
 

@@ -65,7 +65,7 @@ async def join_makespan() -> float:
     return median(makespans)
 
 
-BARS: Final = {
+THRESHOLDS: Final = {
     "taskgroup_ratio": (AT_MOST, 2.2),
     "langgraph_ratio": (AT_LEAST, 10.0),
     "join_makespan_ratio": (AT_MOST, 1.05),
@@ -88,7 +88,7 @@ def engine_figures(timings: Mapping[str, Timing], join_seconds: float, repeat: i
         "langgraph": LANGGRAPH.version,
         **machine(),
     }
-    return Figures(document, BARS)
+    return Figures(document, THRESHOLDS)
 
 
 LENGTH: Final = 5

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from benchmarks.capacity.measure import LOADS, MAX_IN_FLIGHT, memory_in_flight
-from benchmarks.engine import BARS as ENGINE_BARS
+from benchmarks.engine import THRESHOLDS as ENGINE_THRESHOLDS
 from benchmarks.engine import measure_engine, run_langgraph
 from benchmarks.environment import LANGGRAPH, OnProgress, prepare
 from benchmarks.load_client import Call, connect
@@ -285,12 +285,12 @@ async def call_often(
     return list(await asyncio.gather(*map(make, range(count))))
 
 
-BARS: Final = {
+THRESHOLDS: Final = {
     "first_call_share": (AT_MOST, 0.35),
     "end_ratio": (AT_MOST, 0.8),
     "easy_ttft_ratio": (AT_MOST, 1.15),
     "langgraph_end_ratio": (AT_MOST, 1.0),
-    **ENGINE_BARS,
+    **ENGINE_THRESHOLDS,
 }
 
 
@@ -339,6 +339,6 @@ async def measure_latency(count: int, *, peers: bool, on_progress: OnProgress) -
         "end_ratio": round(max(ratios), 3),
         "easy_ttft_ratio": round(easy["podium"].first / easy["direct"].first, 3),
         "langgraph_end_ratio": round(max(beside), 3) if beside else None,
-        **{name: engine[name] for name in ENGINE_BARS},
+        **{name: engine[name] for name in ENGINE_THRESHOLDS},
     }
-    return Figures(values, BARS)
+    return Figures(values, THRESHOLDS)

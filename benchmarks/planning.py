@@ -40,7 +40,7 @@ QUESTIONS: Final = (
     "What is 17 times 23?",
     "Name three rivers in Germany.",
 )
-BARS: Final = {
+THRESHOLDS: Final = {
     "prompt_tokens": (AT_MOST, 300),
     "cached_share": (AT_LEAST, 0.8),
     "decision_ms": (AT_MOST, 150),
@@ -89,7 +89,7 @@ async def measure_planning(model: Path) -> Figures:
         "load_average": round(load, 2),
         **machine(),
     }
-    return Figures(document, BARS)
+    return Figures(document, THRESHOLDS)
 
 
 def _decide(server: ModelServer, question: str) -> Decision:

@@ -1,4 +1,4 @@
-"""Figures beside their bars, and the description of the machine."""
+"""Figures beside their thresholds, and the description of the machine."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _HOLDS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A benchmark's results as JSON values, and the bars that some of them must keep."""
+    """A benchmark's results as JSON values, and the thresholds that some of them must keep."""
 
     document: Mapping[str, Any]
-    bars: Mapping[str, tuple[str, float]]
+    thresholds: Mapping[str, tuple[str, float]]
 
     def as_json(self) -> str:
         return json.dumps(self.document)
 
     def as_text(self) -> str:
-        """Return a table of every figure by its JSON key, beside its bar."""
+        """Return a table of every figure by its JSON key, beside its threshold."""
         rows = [(name, text, self._verdict(name)) for name, text in _flatten(self.document)]
-        return markdown(("figure", "measured", "bar"), rows)
+        return markdown(("figure", "measured", "threshold"), rows)
 
     def _verdict(self, name: str) -> str:
-        if name not in self.bars or self.document[name] is None:
+        if name not in self.thresholds or self.document[name] is None:
             return ""
-        sign, limit = self.bars[name]
+        sign, limit = self.thresholds[name]
         is_met = _HOLDS[sign](self.document[name], limit)
         return f"{sign} {limit:g}  {'met' if is_met else 'MISSED'}"
 

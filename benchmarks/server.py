@@ -37,7 +37,7 @@ class Costs(NamedTuple):
     cpu_ms: float
 
 
-BARS: Final = {
+THRESHOLDS: Final = {
     "litellm_rps_ratio": (AT_LEAST, 15.0),
     "portkey_rps_ratio": (AT_LEAST, 2.0),
     "gateway_cpu_ms": (AT_MOST, 1.1),
@@ -79,7 +79,7 @@ def server_figures(
         "load_average": round(load_average, 2),
         **machine(),
     }
-    return Figures(document, BARS)
+    return Figures(document, THRESHOLDS)
 
 
 TIER: Final = "podium-mini"
@@ -175,7 +175,7 @@ MAX_IDLE_TRIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerExtent:
+class ServerSize:
     """The size of a measurement; `seconds` is for each contestant in a round."""
 
     rounds: int
@@ -184,8 +184,8 @@ class ServerExtent:
     starts: int
 
 
-USUAL: Final = ServerExtent(rounds=5, seconds=2.0, streams=60, starts=3)
-QUICK: Final = ServerExtent(rounds=1, seconds=0.2, streams=3, starts=1)
+USUAL: Final = ServerSize(rounds=5, seconds=2.0, streams=60, starts=3)
+QUICK: Final = ServerSize(rounds=1, seconds=0.2, streams=3, starts=1)
 
 
 class Spending(Protocol):
@@ -196,7 +196,7 @@ class Spending(Protocol):
 
 
 async def measure_server(
-    extent: ServerExtent,
+    size: ServerSize,
     *,
     peers: bool,
     on_progress: OnProgress,
@@ -205,9 +205,9 @@ async def measure_server(
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
-        on_progress(f"starting podium serve {1 + extent.starts} times …")
+        on_progress(f"starting podium serve {1 + size.starts} times …")
         home, starts = directory / "podium", []
-        for _ in range(extent.starts):
+        for _ in range(size.starts):
             async with podium_server(upstream, home) as server:
                 starts.append(server.seconds)
         ours = await stack.enter_async_context(podium_server(upstream, home))
@@ -218,12 +218,12 @@ async def measure_server(
         }
         if peers:
             contestants |= await start_gateways(stack, upstream, directory, on_progress)
-        on_progress(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
+        on_progress(f"measuring {size.rounds} rounds, {size.seconds:g} s of each in turn …")
         load_before = os.getloadavg()[0]
-        costs = await _take_turns(contestants, extent)
+        costs = await _take_turns(contestants, size)
         contestants.pop("portkey", None)  # it answers streams from such an upstream with 500
         calls = {name: contestant.call for name, contestant in contestants.items()}
-        waits = await first_tokens({"upstream": Call(upstream, MODEL), **calls}, extent.streams)
+        waits = await first_tokens({"upstream": Call(upstream, MODEL), **calls}, size.streams)
     return server_figures(
         costs,
         waits,
@@ -233,13 +233,13 @@ async def measure_server(
 
 
 async def _take_turns(
-    contestants: Mapping[str, ServerContestant], extent: ServerExtent
+    contestants: Mapping[str, ServerContestant], size: ServerSize
 ) -> dict[str, tuple[Costs, ...]]:
     """Return the costs of each contestant by round; a warm-up round is not counted."""
     rounds: dict[str, list[Costs]] = {name: [] for name in contestants}
-    for _ in range(1 + extent.rounds):
+    for _ in range(1 + size.rounds):
         for name, contestant in contestants.items():
-            rounds[name].append(await _cost(contestant, extent.seconds))
+            rounds[name].append(await _cost(contestant, size.seconds))
     return {name: tuple(costs[1:]) for name, costs in rounds.items()}
 
 

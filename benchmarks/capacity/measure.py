@@ -156,17 +156,17 @@ limits = {{ concurrency = {MAX_IN_FLIGHT} }}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityExtent:
+class CapacitySize:
     """Seconds of each load and of its warm-up, runs in flight, and seconds of pgbench."""
 
     seconds: float
-    first_seconds: float
-    held: int
+    warmup_seconds: float
+    in_flight: int
     database_seconds: int
 
 
-USUAL: Final = CapacityExtent(seconds=8.0, first_seconds=2.0, held=1000, database_seconds=10)
-QUICK: Final = CapacityExtent(seconds=0.4, first_seconds=0.1, held=40, database_seconds=1)
+USUAL: Final = CapacitySize(seconds=8.0, warmup_seconds=2.0, in_flight=1000, database_seconds=10)
+QUICK: Final = CapacitySize(seconds=0.4, warmup_seconds=0.1, in_flight=40, database_seconds=1)
 
 
 class Load(NamedTuple):
@@ -349,7 +349,7 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> dict[str,
 
 
 async def measure_capacity(
-    extent: CapacityExtent, *, loads: Sequence[Load] = LOADS, on_progress: OnProgress
+    size: CapacitySize, *, loads: Sequence[Load] = LOADS, on_progress: OnProgress
 ) -> dict[str, Any]:
     """Measure one process, a process for each core, one replica and several.
 
@@ -361,7 +361,7 @@ async def measure_capacity(
             on_progress("this machine has no Postgres, so replicas over one are not measured")
         else:
             url = stack.enter_context(running_postgres(durable=True)).address()
-        measuring = _measure(server_groups(url), loads, url, extent, on_progress)
+        measuring = _measure(server_groups(url), loads, url, size, on_progress)
         return await asyncio.to_thread(run_on_fast_loop, measuring)
 
 
@@ -369,7 +369,7 @@ async def _measure(
     groups: Sequence[ServerGroup],
     loads: Sequence[Load],
     url: str | None,
-    extent: CapacityExtent,
+    size: CapacitySize,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
     load_before = os.getloadavg()[0]
@@ -381,34 +381,34 @@ async def _measure(
             for load in loads:
                 on_progress(f"{group.name}: {load.name} …")
                 home = directory / f"{group.name}-{load.steps}".replace(" ", "-")
-                rows.append(await _row(group, load, upstream, home, extent))
-        on_progress(f"{extent.held} runs in flight …")
-        memory = await memory_in_flight(loads[-1], extent.held, directory / "held")
+                rows.append(await _row(group, load, upstream, home, size))
+        on_progress(f"{size.in_flight} runs in flight …")
+        memory = await memory_in_flight(loads[-1], size.in_flight, directory / "held")
         commits = None
         if url is not None:
             on_progress("what Postgres itself can do …")
-            commits = await commits_per_second(url, extent.database_seconds)
+            commits = await commits_per_second(url, size.database_seconds)
     return {
         "rows": rows,
         "memory": memory,
         "commits_per_second": commits,
         **machine(),
         "load_average": round(load_before, 2),
-        "quick": extent == QUICK,
+        "quick": size == QUICK,
     }
 
 
 async def _row(
-    group: ServerGroup, load: Load, upstream: int, home: Path, extent: CapacityExtent
+    group: ServerGroup, load: Load, upstream: int, home: Path, size: CapacitySize
 ) -> dict[str, Any]:
     """Return requests a second and CPU milliseconds for each, and what one made Postgres do."""
     url = group.url
     before = None if url is None else await read_counters(url)
     async with run_servers(group, upstream, home) as servers:
-        first = await servers.run_load(load, extent.first_seconds)
+        first = await servers.run_load(load, size.warmup_seconds)
         await wait_until_idle(servers)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
-        flooded = await servers.run_load(load, extent.seconds)
+        flooded = await servers.run_load(load, size.seconds)
         open_connections = 0 if url is None else await count_connections(url)
         cpu = await wait_until_idle(servers) - cpu
         theirs = await _database_cpu(url) - theirs

@@ -20,7 +20,7 @@ EXACT_USD: Final = 1e-9
 ENDED: Final = frozenset({"answered", "partial", "failed", "exhausted"})
 
 
-def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
+def p50_and_p95(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
     if len(seconds) < 2:
         return {}
     cuts = quantiles(seconds, n=20)

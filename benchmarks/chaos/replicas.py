@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from benchmarks.chaos.checks import EXACT_USD, Kills, Spending, has_ended, middle_and_tail
+from benchmarks.chaos.checks import EXACT_USD, Kills, Spending, has_ended, p50_and_p95
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import CallCounts, chaos_upstream, read_counts
 from benchmarks.chaos.workload import (
@@ -432,8 +432,8 @@ class Judge:
             figures={
                 "kills": kills.count,
                 "takeovers": len(kills.takeovers),
-                **middle_and_tail("takeover", kills.takeovers),
-                **middle_and_tail("latency", [end.seconds for end in rich]),
+                **p50_and_p95("takeover", kills.takeovers),
+                **p50_and_p95("latency", [end.seconds for end in rich]),
                 "tries": sum(end.tries for end in ended),
                 "refused": refused,
                 "calls": self.asked.total,

@@ -23,7 +23,7 @@ PROCESS_MEMORY: Final = Path("/proc/self/statm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChaosExtent:
+class ChaosSize:
     """The size of each part, in runs or seconds; `bodies` are of each dialect."""
 
     faults: int
@@ -32,24 +32,24 @@ class ChaosExtent:
     bodies: int
 
 
-USUAL: Final = ChaosExtent(faults=5_000, replica_seconds=120.0, soak=200_000, bodies=100_000)
+USUAL: Final = ChaosSize(faults=5_000, replica_seconds=120.0, soak=200_000, bodies=100_000)
 QUICK: Final = replace(USUAL, faults=500, replica_seconds=12.0, soak=20_000, bodies=10_000)
 
 
-def run_part(part: Part, extent: ChaosExtent, seed: int) -> ChaosRow:
+def run_part(part: Part, size: ChaosSize, seed: int) -> ChaosRow:
     """Run a part; one that cannot run or fails gives a row that says why."""
     if missing := missing_for(part):
         return ChaosRow(name=part, runs=0, not_tried=missing)
     work: Coroutine[Any, Any, ChaosRow]
     match part:
         case "fuzz":
-            work = measure_fuzz(extent.bodies, seed)
+            work = measure_fuzz(size.bodies, seed)
         case "faults" | "overlap":
-            work = measure_faults(extent.faults, seed, overlap=part == "overlap")
+            work = measure_faults(size.faults, seed, overlap=part == "overlap")
         case "replicas":
-            work = measure_replicas(extent.replica_seconds, seed)
+            work = measure_replicas(size.replica_seconds, seed)
         case "soak":
-            work = measure_soak(extent.soak)
+            work = measure_soak(size.soak)
     try:
         return run_on_fast_loop(work)
     except PodiumError as error:
@@ -81,11 +81,11 @@ def parse_parts(names: str) -> tuple[Part, ...]:
 
 
 def measure_chaos(
-    parts: Sequence[Part], extent: ChaosExtent, seed: int, on_progress: Callable[[str], None]
+    parts: Sequence[Part], size: ChaosSize, seed: int, on_progress: Callable[[str], None]
 ) -> list[ChaosRow]:
     """Run the parts and return their rows."""
     rows = []
     for part in parts:
         on_progress(f"{part} …")
-        rows.append(run_part(part, extent, seed))
+        rows.append(run_part(part, size, seed))
     return rows

@@ -41,7 +41,7 @@ STEADY: Final = ("files", "tasks", "threads")
 """Counts that must not be larger at the end than at the beginning."""
 
 
-class Gauge(NamedTuple):
+class ResourceReading(NamedTuple):
     """The resources of the process after so many runs. `files` are open files and connections."""
 
     runs: int
@@ -52,14 +52,14 @@ class Gauge(NamedTuple):
     threads: int
 
 
-def read_gauge(runs: int) -> Gauge:
+def read_resources(runs: int) -> ResourceReading:
     """Read all counts now, on the event loop."""
     gc.collect()
     trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return Gauge(
+    return ResourceReading(
         runs=runs,
         bytes=pages * os.sysconf("SC_PAGESIZE"),
         objects=len(gc.get_objects()),
@@ -69,32 +69,32 @@ def read_gauge(runs: int) -> Gauge:
     )
 
 
-def slope(gauges: Sequence[Gauge], name: str) -> float:
+def slope(readings: Sequence[ResourceReading], name: str) -> float:
     """Return the growth over `SLOPE_RUNS` runs: the median over all pairs of readings."""
     slopes = [
         (getattr(later, name) - getattr(sooner, name)) / (later.runs - sooner.runs)
-        for sooner, later in combinations(gauges, 2)
+        for sooner, later in combinations(readings, 2)
     ]
     return SLOPE_RUNS * median(slopes) if slopes else 0.0
 
 
-def find_growth(gauges: Sequence[Gauge]) -> tuple[str, ...]:
+def find_growth(readings: Sequence[ResourceReading]) -> tuple[str, ...]:
     """Name what grows from the first reading to the last."""
-    if len(gauges) < 3:
+    if len(readings) < 3:
         return ()
     found = []
-    span = (gauges[-1].runs - gauges[0].runs) / SLOPE_RUNS
+    span = (readings[-1].runs - readings[0].runs) / SLOPE_RUNS
     for name, most, least in (
         ("bytes", MAX_BYTES, MIN_GROWTH_BYTES),
         ("objects", MAX_OBJECTS, MIN_GROWTH_OBJECTS),
     ):
-        steepness = slope(gauges, name)
+        steepness = slope(readings, name)
         if steepness > most and steepness * span > least:
             found.append(f"{name} grow by {steepness:,.0f} in {SLOPE_RUNS:,} runs")
-    third = len(gauges) // 3
+    third = len(readings) // 3
     for name in STEADY:
-        before = max(getattr(gauge, name) for gauge in gauges[:third])
-        after = min(getattr(gauge, name) for gauge in gauges[-third:])
+        before = max(getattr(reading, name) for reading in readings[:third])
+        after = min(getattr(reading, name) for reading in readings[-third:])
         if after > before:
             found.append(f"{name} grew from {before:,} to {after:,}")
     return tuple(found)
@@ -135,7 +135,7 @@ WORKFLOW: Final = {
 
 async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
     """Run `runs` questions; after each slice of them, delete its runs and take a reading."""
-    started, seconds, lost, gauges = time.perf_counter(), 0.0, 0, list[Gauge]()
+    started, seconds, lost, readings = time.perf_counter(), 0.0, 0, list[ResourceReading]()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
         (directory / "workflow.json").write_text(json.dumps(WORKFLOW), "utf-8")
@@ -152,8 +152,8 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
                     await run_concurrently(runs // slices, IN_FLIGHT, ask)
                     seconds += time.perf_counter() - began
                     await app.state.holder().store.delete_before(timestamp())
-                    gauges.append(read_gauge((len(gauges) + 1) * (runs // slices)))
-    return _row(gauges, lost, seconds, time.perf_counter() - started)
+                    readings.append(read_resources((len(readings) + 1) * (runs // slices)))
+    return _row(readings, lost, seconds, time.perf_counter() - started)
 
 
 async def ask_app(client: httpx.AsyncClient, model: str, *, stream: bool) -> str:
@@ -167,8 +167,10 @@ async def ask_app(client: httpx.AsyncClient, model: str, *, stream: bool) -> str
     return "".join(delta.get("content") or "" for delta in deltas)
 
 
-def _row(gauges: list[Gauge], lost: int, busy_seconds: float, seconds: float) -> ChaosRow:
-    warm = gauges[round(len(gauges) * WARM_SHARE) :]
+def _row(
+    readings: list[ResourceReading], lost: int, busy_seconds: float, seconds: float
+) -> ChaosRow:
+    warm = readings[round(len(readings) * WARM_SHARE) :]
     first, last = warm[0], warm[-1]
     rate = last.runs / busy_seconds
     memory = slope(warm, "bytes") / MIB
@@ -192,9 +194,9 @@ def _row(gauges: list[Gauge], lost: int, busy_seconds: float, seconds: float) ->
             "mib_per_10000_runs": round(memory, 4),
             "objects_per_10000_runs": round(slope(warm, "objects"), 1),
             **{
-                f"{name}_{when}": getattr(gauge, name)
+                f"{name}_{when}": getattr(reading, name)
                 for name in STEADY
-                for when, gauge in (("warm", first), ("end", last))
+                for when, reading in (("warm", first), ("end", last))
             },
         },
     )

@@ -125,8 +125,9 @@ def reality_table(
     write_samples(rows, file.with_name(f"{file.stem}-samples.json.gz"))
     file.with_suffix(".svg").write_text(picture(document), "utf-8")
     write_json(file, document)
-    for bar in document.get("bars", ()):
-        echo(f"{bar['name']}: {bar['reached']} (limit {bar['limit']}), met: {bar['met']}")
+    for requirement in document.get("requirements", ()):
+        limit, met = requirement["limit"], requirement["met"]
+        echo(f"{requirement['name']}: {requirement['reached']} (limit {limit}), met: {met}")
     echo(str(file))
 
 

@@ -6,7 +6,7 @@ import platform
 
 from benchmarks.engine import engine_figures
 from benchmarks.environment import LANGGRAPH
-from benchmarks.planning import BARS
+from benchmarks.planning import THRESHOLDS
 from benchmarks.report import Figures
 from benchmarks.timing import Timing
 
@@ -69,6 +69,6 @@ def test_each_bar_stands_beside_its_ratio_and_says_whether_it_is_met() -> None:
 def test_a_slow_local_decision_and_a_late_first_token_miss_their_bars() -> None:
     figures = {"prompt_tokens": 157, "cached_share": 0.907, "decision_ms": 541.4}
     figures |= {"first_token_seconds": 2.0, "first_token_ratio": 1.6}
-    lines = Figures(figures, BARS).as_text().splitlines()
+    lines = Figures(figures, THRESHOLDS).as_text().splitlines()
     missed = [line.split()[1] for line in lines if "MISSED" in line]
     assert missed == ["decision_ms", "first_token_ratio"]

@@ -71,8 +71,8 @@ def test_without_the_proxy_its_ratio_is_null_and_the_table_says_why() -> None:
 
 def test_each_requirement_is_shown_with_its_figure_and_verdict() -> None:
     table = figures().as_text()
-    for bar in (">= 15", "<= 1.1", "<= 2.5", "<= 5", "< 2"):
-        assert f"{bar}  met" in table
+    for threshold in (">= 15", "<= 1.1", "<= 2.5", "<= 5", "< 2"):
+        assert f"{threshold}  met" in table
     assert "MISSED" not in table
     table = figures(seconds=2.0, one_step=0.0061).as_text()
     assert "<= 5  MISSED" in table

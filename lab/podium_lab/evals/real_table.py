@@ -1,7 +1,7 @@
 """The table of real workers: strategies over several suites, from the samples of `podium eval run`.
 
     rows = read_rows([Path("measured/gsm8k"), Path("measured/math500")])
-    real_table(rows)                    # results/real.json
+    RealTable(rows).document()          # results/real.json
     write_samples(rows, path)           # what the table follows from, and nothing else
 
 `best-single` is the worker with the best mean, `best-per-suite` the best worker of each suite, an
@@ -216,7 +216,7 @@ class RealTable:
             },
         }
         if CONDUCTOR in self.rows:
-            document |= {"conductor": self._plans(), "bars": self._bars()}
+            document |= {"conductor": self._plans(), "requirements": self._requirements()}
         return document
 
     def _plans(self) -> dict[str, Any]:
@@ -239,8 +239,8 @@ class RealTable:
             },
         }
 
-    def _bars(self) -> list[dict[str, Any]]:
-        """What must be shown, each with its paired difference."""
+    def _requirements(self) -> list[dict[str, Any]]:
+        """Return what must be shown, each with its paired difference."""
         fixed = [
             name
             for name in self.rows
@@ -256,7 +256,8 @@ class RealTable:
             mine, theirs = self.rows[CONDUCTOR].worker_tokens, self.rows[best].worker_tokens
             ratio = mine / theirs if mine is not None and theirs else None
             found.insert(1, self._lead(CONDUCTOR, best, 0.02))
-            found.insert(2, _bar(f"worker tokens of {CONDUCTOR} over {best}", ratio, le, 1.0))
+            name = f"worker tokens of {CONDUCTOR} over {best}"
+            found.insert(2, _requirement(name, ratio, le, 1.0))
         if SECOND in self.rows:
             found += [self._lead(SECOND, CONDUCTOR, 0.0, suite) for suite in self.suites]
         return found
@@ -264,11 +265,11 @@ class RealTable:
     def _lead(self, one: str, other: str, least: float, suite: str | None = None) -> dict[str, Any]:
         lead = self.difference(one, other, suite)
         where = "" if suite is None else f", {suite}"
-        found = _bar(f"{one} - {other}{where}", lead.value, ge, least)
+        found = _requirement(f"{one} - {other}{where}", lead.value, ge, least)
         return found | {"interval": interval(lead)}
 
 
-def _bar(
+def _requirement(
     name: str, reached: float | None, holds: Callable[[float, float], bool], limit: float
 ) -> dict[str, Any]:
     met = None if reached is None else holds(round_figure(reached), limit)

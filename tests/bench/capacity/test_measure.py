@@ -11,7 +11,7 @@ from benchmarks import server
 from benchmarks.capacity import measure as module
 from benchmarks.capacity.measure import (
     LOADS,
-    CapacityExtent,
+    CapacitySize,
     ServerGroup,
     measure_capacity,
     process_tree,
@@ -24,7 +24,7 @@ from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
 from support.postgres import MISSING
 
-MOMENT = CapacityExtent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)
+MOMENT = CapacitySize(seconds=0.05, warmup_seconds=0.02, in_flight=12, database_seconds=1)
 
 
 def test_one_process_one_machine_and_replicas_are_measured() -> None:

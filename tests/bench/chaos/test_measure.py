@@ -13,7 +13,7 @@ from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.run import (
     QUICK,
     USUAL,
-    ChaosExtent,
+    ChaosSize,
     Part,
     missing_for,
     parse_parts,
@@ -21,7 +21,7 @@ from benchmarks.chaos.run import (
 from benchmarks.cli import app
 from podium.core.errors import ConfigError
 
-TINY = ChaosExtent(faults=3, replica_seconds=1.0, soak=40, bodies=4)
+TINY = ChaosSize(faults=3, replica_seconds=1.0, soak=40, bodies=4)
 
 
 def test_quick_does_a_tenth() -> None:

@@ -12,16 +12,16 @@ from benchmarks.chaos.soak import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_OBJECTS,
     SLOPE_RUNS,
-    Gauge,
+    ResourceReading,
     find_growth,
     measure_soak,
     slope,
 )
 
-STILL = Gauge(runs=0, bytes=100 * MIB, objects=100_000, files=9, tasks=2, threads=3)
+STILL = ResourceReading(runs=0, bytes=100 * MIB, objects=100_000, files=9, tasks=2, threads=3)
 
 
-def over_time(name: str, by: int, every: int = 10_000) -> list[Gauge]:
+def over_time(name: str, by: int, every: int = 10_000) -> list[ResourceReading]:
     """Ten moments, at each of which there is so much more of it."""
     return [
         STILL._replace(runs=every * n, **{name: getattr(STILL, name) + by * n}) for n in range(10)
@@ -86,9 +86,9 @@ def test_the_page_says_from_where_on_growth_counts() -> None:
 
 
 def test_one_moment_that_stands_out_is_no_growth() -> None:
-    gauges = over_time("files", 0)
-    gauges[5] = gauges[5]._replace(files=90, bytes=900 * MIB)
-    assert find_growth(gauges) == ()
+    readings = over_time("files", 0)
+    readings[5] = readings[5]._replace(files=90, bytes=900 * MIB)
+    assert find_growth(readings) == ()
 
 
 def test_the_slope_is_of_ten_thousand_runs() -> None:

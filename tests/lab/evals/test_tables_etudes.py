@@ -84,8 +84,8 @@ def document(measured: EtudesTable) -> dict[str, Any]:
     return found
 
 
-def bar(document: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [bar for bar in document["requirements"] if bar["name"] == name]
+def requirement(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [found for found in document["requirements"] if found["name"] == name]
     return dict(found)
 
 
@@ -105,7 +105,7 @@ def test_a_conductor_that_knows_the_plans_reaches_the_ceiling(document: dict[str
     assert document["longer_chains"]["n"] == N // 5
     assert (document["steps_one_skill"], document["steps_three_skill"]) == (1.0, 3.0)
     for name in ("by_shape", "best_single", "moa", "random", "shuffled", "worker_tokens"):
-        assert bar(document, name)["met"] is True, name
+        assert requirement(document, name)["met"] is True, name
 
 
 def test_orchestration_is_a_column_of_its_own(
@@ -132,7 +132,7 @@ def test_recursion_is_measured_on_the_flaky_pool(document: dict[str, Any]) -> No
 def test_acceptance_is_not_judged_where_no_first_answer_was_right(measured: EtudesTable) -> None:
     never = tuple(replace(sample, first_right=False) for sample in measured.flaky.samples)
     document = replace(measured, flaky=replace(measured.flaky, samples=never)).document()
-    assert bar(document, "recursion_accept_right")["met"] is None
+    assert requirement(document, "recursion_accept_right")["met"] is None
 
 
 def test_every_lead_is_reported_with_its_interval(document: dict[str, Any]) -> None:
@@ -160,9 +160,9 @@ def test_every_lead_is_reported_with_its_interval(document: dict[str, Any]) -> N
 def test_a_bar_that_is_not_met_says_so(
     measured: EtudesTable, name: str, spoil: Callable[[StrategyRow], StrategyRow]
 ) -> None:
-    assert bar(measured.document(), name)["met"] is True
+    assert requirement(measured.document(), name)["met"] is True
     rows = {**measured.rows, "conductor": spoil(measured.rows["conductor"])}
-    assert bar(replace(measured, rows=rows).document(), name)["met"] is False
+    assert requirement(replace(measured, rows=rows).document(), name)["met"] is False
 
 
 def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> None:
@@ -171,21 +171,21 @@ def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> N
     rows = {**dict.fromkeys(measured.rows, _right(few, 70)), "conductor": _right(few, 90)}
     table = replace(measured, rows=rows, shuffled=_right(few, 87), subset=_right(few, 86))
     document = table.document()
-    assert bar(document, "shuffled") | {"demand": ""} == {
+    assert requirement(document, "shuffled") | {"demand": ""} == {
         "name": "shuffled",
         "demand": "",
         "reached": 0.03,
         "met": True,
     }
-    assert bar(document, "subset")["met"] is False
-    assert bar(document, "moa")["met"] is True
+    assert requirement(document, "subset")["met"] is False
+    assert requirement(document, "moa")["met"] is True
 
 
 def test_more_than_nothing_is_any_number_of_times_as_much(measured: EtudesTable) -> None:
     alone = _wrong(measured.rows["best-single"])
     document = replace(measured, rows={**measured.rows, "best-single": alone}).document()
     json.dumps(document, allow_nan=False)
-    assert bar(document, "best_single")["met"] is True
+    assert requirement(document, "best_single")["met"] is True
 
 
 def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: EtudesTable) -> None:
@@ -193,7 +193,7 @@ def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: Etude
     document = replace(measured, rows=rows).document()
     assert len(document["requirements"]) == len(measured.document()["requirements"])
     for name in ("ceiling", "conductor", "by_shape", "best_single"):
-        assert bar(document, name)["met"] is False, name
+        assert requirement(document, name)["met"] is False, name
 
 
 def test_no_recipe_of_the_etudes_looks_at_the_tables_etudes_while_it_trains() -> None:
@@ -207,8 +207,8 @@ def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:
     rows = rows_table(measured.all_rows()).splitlines()
     assert len({len(line) for line in rows}) == 1
     assert any(line.startswith("| recursion, flaky pool") for line in rows)
-    bars = requirements_table(measured.requirements()).splitlines()
-    ceiling = next(line for line in bars if "ideal plans" in line)
+    requirements = requirements_table(measured.requirements()).splitlines()
+    ceiling = next(line for line in requirements if "ideal plans" in line)
     assert [cell.strip() for cell in ceiling.split("|")[2:4]] == ["1.000", "yes"]
 
 
