@@ -16,9 +16,9 @@ from podium.train.examples import (
     batches,
     encode,
     file_examples,
-    load_examples,
 )
 from podium.train.recipe import Recipe
+from podium.train.sft import load_examples
 from podium_lab.etudes import training as etude_examples
 from podium_lab.etudes.values import UNSURE
 from support.recipes import LESSONS, make_recipe

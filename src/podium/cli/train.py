@@ -256,9 +256,10 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     preflight.check_files(recipe)
     if is_main_process():
         preflight.check_output(recipe, resume=resume)
-        if recipe.data.kind != "etudes" and recipe.kind != "sft":
+        executes = recipe.sft is None or recipe.sft.search_tasks
+        if recipe.data.kind != "etudes" and executes:
             load_task_split(recipe)
-        if recipe.pool.file is not None:
+        if recipe.pool.file is not None and executes:
             _require_answers(worker_set.pool_settings(recipe))
         preflight.claim_output(recipe)
     if resume and not preflight.has_checkpoint(recipe.output):
@@ -318,7 +319,8 @@ def _base_of(directory: Path) -> str:
 
 def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
     has_pool = recipe.pool.file is None or Path(recipe.pool.file).exists()
-    pool = worker_set.recipe_pool(recipe) if recipe.kind != "sft" and has_pool else None
+    executes = recipe.sft is None or recipe.sft.search_tasks
+    pool = worker_set.recipe_pool(recipe) if executes and has_pool else None
     missing = list(preflight.missing_files(recipe))
     taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
     disk = preflight.disk_bytes(recipe)
@@ -358,9 +360,11 @@ def _format_value(value: Any) -> str:
 
 
 def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
-    if recipe.kind == "sft":
-        return [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
     assumed, explored = recipe.estimate, taken.exploration_plans
+    if recipe.kind == "sft":
+        rows = [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
+        searched = [("search", f"about {explored:,} plans"), ("cost", _cost(taken))]
+        return [*rows, *(searched if explored else [])]
     plan, own = "plan", ("conductor output", f"at most {taken.conductor_tokens:,} tokens")
     if recipe.kind == "evolve":
         plan, own = "run", ("candidates", f"{taken.candidates:,} a step")

@@ -25,6 +25,7 @@ from podium.core.request import Usage
 from podium.train.diagnostics import needs_baselines
 from podium.train.recipe import MAY_CHANGE_ON_RESUME, Kind, Recipe, is_path, keys_without_effect
 from podium.train.schema import EvolveTable, GrpoTable, SftTable
+from podium.train.templates import count_runs
 from podium.train.training_log import last_checkpoint
 from podium.workers.local.sources import parse_source, read_config
 
@@ -63,11 +64,16 @@ class Estimate:
 
 
 def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
-    """Estimate calls, tokens and cost of a training; only `sft` needs no pool."""
+    """Estimate calls, tokens and cost of a training; `sft` needs no pool without a search."""
     match recipe.training:
         case SftTable() as sft:
             examples = sft.steps * sft.batch * max(1, len(sft.adapters))
-            return Estimate(steps=sft.steps, examples=examples)
+            runs = count_runs(recipe, pool) if pool is not None else 0
+            calls = round(runs * recipe.estimate.steps)
+            taken = (
+                _estimate_calls(recipe, list(pool), calls) if pool and runs else Estimate(steps=0)
+            )
+            return replace(taken, steps=sft.steps, examples=examples, exploration_plans=runs)
         case GrpoTable() as grpo:
             assert pool is not None, "plans need workers"
             return _of_grpo(recipe, grpo, pool)
@@ -338,7 +344,8 @@ def has_checkpoint(output: Path) -> bool:
 
 def disk_bytes(recipe: Recipe) -> int:
     """Estimate the disk space of the reply cache and the checkpoints."""
-    kept = recipe.run.cache_mb * 1_000_000 if recipe.kind != "sft" else 0
+    executes = recipe.sft is None or recipe.sft.search_tasks
+    kept = recipe.run.cache_mb * 1_000_000 if executes else 0
     if recipe.kind == "evolve":
         return kept  # evolution keeps no checkpoints
     parameters = float(count_parameters(recipe.model.base))

@@ -48,6 +48,9 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "answers", "estimate")
 """Keys without effect where no plan is executed."""
 
+NOT_FOR_TEMPLATES: Final = ("recursion", "answers")
+"""The same with templates, which `sft.search_tasks` executes."""
+
 NOT_FOR_DESCRIPTIONS: Final = (
     *("pool.file", "pool.subset", "pool.base", "pool.adapters", "pool.oracle"),
     "pool.shuffle",
@@ -142,6 +145,8 @@ class Recipe(Table):
             )
         if (sft.dataset == "templates") != (sft.templates is not None):
             raise ValueError('sft.templates is the file for sft.dataset = "templates", and only so')
+        if sft.search_tasks and sft.dataset != "templates":
+            raise ValueError('sft.search_tasks is for sft.dataset = "templates"; drop it')
         if sft.dataset == "templates" and self.pool.file is None:
             raise ValueError('sft.dataset = "templates" needs a pool.file')
         if (sft.dataset == "specialists") != bool(sft.adapters):
@@ -383,7 +388,9 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if dataset not in teachers:
             yield f"data.etudes.{key}", f'with sft.dataset = "{dataset}"'
     if sft is not None:
-        unused = [*NOT_FOR_SFT, "pool.flaky_rate"] if dataset == "plans" else [*NOT_FOR_SFT]
+        unused = list(NOT_FOR_TEMPLATES if dataset == "templates" else NOT_FOR_SFT)
+        if dataset == "plans":
+            unused.append("pool.flaky_rate")
         if dataset != "templates":
             unused += (
                 NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED_POOL_DATASETS else ("prompt", "pool")

@@ -326,6 +326,12 @@ class SftTable(OptimiserTable):
     templates: Name | None = Field(
         default=None, description="the file of plan templates, with `templates`"
     )
+    search_tasks: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="first execute the templates with every choice of workers on this many tasks "
+        "of each benchmark, the best quarter on four times as many new ones, the best of these on "
+        "sixteen times; examples follow the rewards, which `plans.toml` in the output has",
+    )
     adapters: Names = Field(
         default=frozenset(),
         description="with `specialists`: the families to train at once, an adapter each",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, distributed, nn
@@ -18,10 +18,20 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from podium._util.files import replace_directory
+from podium._util.lab import lab_extra
 from podium.core.errors import ConfigError
-from podium.train.examples import UNLABELLED, TokenExample, batches, encode, load_examples
+from podium.train.examples import (
+    CONDUCTOR,
+    UNLABELLED,
+    TextExample,
+    TokenExample,
+    batches,
+    encode,
+    file_examples,
+)
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
+from podium.train.templates import template_examples
 from podium.train.trainer_setup import (
     autocast_dtype,
     parameter_dtype,
@@ -42,6 +52,9 @@ from podium.workers.local import pretrained
 from podium.workers.local.decoding import Decoder, Sampling
 from podium.workers.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
 from podium.workers.local.pretrained import Pretrained, silence_progress_bars
+
+if TYPE_CHECKING:
+    from podium_lab.etudes import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +222,22 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
         labels[position, begin:end] = torch.tensor(row.labels)
     adapter = torch.tensor([row.adapter for row in rows])
     return {"input_ids": tokens, "labels": labels, "adapter": adapter}
+
+
+def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[TextExample]]:
+    sft = recipe.sft
+    assert sft is not None, "only learning by example has examples"
+    if sft.dataset == "templates":
+        return {CONDUCTOR: template_examples(recipe, split, count)}
+    if sft.dataset != "file":
+        with lab_extra():
+            from podium_lab.etudes.training import etude_examples
+        return etude_examples(recipe, sft.dataset, split, count)
+    assert recipe.data.file is not None, "checked as it was read"
+    examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]
+    kept_apart = min(recipe.run.eval_tasks, len(examples) // 10) if recipe.run.eval_every else 0
+    test, train = examples[:kept_apart], examples[kept_apart:]
+    return {CONDUCTOR: test or train[:count] if split == "test" else train}
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
