@@ -11,7 +11,7 @@ import typer
 
 from podium._util.lab import ETUDES, lab_extra
 from podium.cli import eval_session, options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.eval_session import EvalOptions, EvalSession
 from podium.cli.options import Omit, with_option_groups
 from podium.cli.output import echo
@@ -37,7 +37,7 @@ TableFile = Annotated[
 
 TableOptions = Annotated[EvalOptions, Omit(("data", "repeats", "cache", "fresh"))]
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.callback()

@@ -34,7 +34,7 @@ async def test_the_question_goes_unaltered_to_one_worker_without_a_planning_call
 
 
 async def test_a_choice_of_ones_own_decides(nobody: Caller) -> None:
-    router = RouterConductor(lambda context: context.pool.best.name, name="strongest")
+    router = RouterConductor(lambda context: context.pool.most_expensive.name, name="strongest")
     plan = await router.plan(PlanningContext(question="q", pool=POOL), nobody)
     assert plan.workflow == Workflow((Step("strong", "q"),))
     assert router.name == "strongest"

@@ -78,7 +78,7 @@ def test_workers_are_the_roles_of_the_etudes_in_words_that_are_not_trained_on(
 
 
 def test_the_generalist_answers_without_a_plan(settings: Settings) -> None:
-    assert settings.pool.best.name == "generalist"
+    assert settings.pool.most_expensive.name == "generalist"
     assert "adapter" not in settings["generalist"].options
 
 

@@ -49,5 +49,5 @@ def test_excluding_everyone_is_refused() -> None:
 
 def test_best_and_cheapest_go_by_price_with_the_unknown_last() -> None:
     pool = Pool((UNPRICED, CHEAP, STRONG))
-    assert pool.best is STRONG
+    assert pool.most_expensive is STRONG
     assert pool.cheapest is CHEAP

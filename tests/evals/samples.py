@@ -16,7 +16,7 @@ def sample(right: bool, **more: object) -> Sample:
         "skills": 1,
         "valid": True,
         "workers": ("a",),
-        "topology": "one-shot",
+        "shape": "one-shot",
         "worker_tokens": 10,
         "orchestration_tokens": 3,
         "seconds": 0.1,

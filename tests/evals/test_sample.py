@@ -40,7 +40,7 @@ async def test_a_sample_says_what_was_planned_and_whether_it_was_right() -> None
     assert case.ideal is not None
     assert (sample.right, sample.valid, sample.error) == (True, True, None)
     assert (sample.kind, sample.skills, sample.steps) == ("join-2", 3, 3)
-    assert sample.topology == "fan-out/join"
+    assert sample.shape == "fan-out/join"
     assert sample.workers == tuple(step.worker for step in case.ideal.steps)
     assert (sample.first_right, sample.accepted) == (None, None)
 

@@ -109,7 +109,7 @@ def read_samples(path: Path) -> Rows:
                 name,
                 tuple(
                     Sample.from_document(given | dict(zip(KEPT, values, strict=True)))
-                    for given in ({"kind": suite, "skills": None, "topology": "", "seconds": 0.0},)
+                    for given in ({"kind": suite, "skills": None, "shape": "", "seconds": 0.0},)
                     for values in samples
                 ),
             )

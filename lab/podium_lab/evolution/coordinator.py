@@ -69,7 +69,7 @@ def read_floats(path: Path) -> NDArray[np.floating[Any]]:
 Vector = NDArray[np.float32]
 
 
-class Reader(Protocol):
+class StateReader(Protocol):
     """Reads a transcript: a frozen model with the coordinator's scales on its matrices."""
 
     async def read(self, transcript: str) -> Vector: ...
@@ -86,23 +86,23 @@ class Logits(NamedTuple):
 class Coordinator:
     """A description with its numbers."""
 
-    described: CoordinatorDescription
+    description: CoordinatorDescription
     parameters: Vector
 
     def __post_init__(self) -> None:
-        if self.parameters.shape != (self.described.size,):
+        if self.parameters.shape != (self.description.size,):
             raise ConfigError(
-                f"a coordinator of {len(self.described.workers)} workers and "
-                f"{len(self.described.roles)} roles over {self.described.base} has "
-                f"{self.described.size} numbers, and here they are of the shape "
+                f"a coordinator of {len(self.description.workers)} workers and "
+                f"{len(self.description.roles)} roles over {self.description.base} has "
+                f"{self.description.size} numbers, and here they are of the shape "
                 f"{self.parameters.shape}"
             )
         if not np.isfinite(self.parameters).all():
             raise ConfigError("a coordinator has numbers that are infinite or none at all")
 
     @classmethod
-    def blank(cls, described: CoordinatorDescription) -> Coordinator:
-        return cls(described, np.zeros(described.size, np.float32))
+    def blank(cls, description: CoordinatorDescription) -> Coordinator:
+        return cls(description, np.zeros(description.size, np.float32))
 
     def with_parameters(self, parameters: NDArray[np.floating]) -> Coordinator:
         return replace(self, parameters=np.asarray(parameters, np.float32))
@@ -110,25 +110,25 @@ class Coordinator:
     @property
     def scales(self) -> tuple[Vector, ...]:
         """Return the relative growth of each matrix's singular values: 0.1 is by a tenth."""
-        ends = np.cumsum(self.described.ranks, dtype=int)
+        ends = np.cumsum(self.description.ranks, dtype=int)
         return tuple(
             self.parameters[end - rank : end]
-            for end, rank in zip(ends, self.described.ranks, strict=True)
+            for end, rank in zip(ends, self.description.ranks, strict=True)
         )
 
     @property
     def head(self) -> Vector:
-        rows = self.parameters[sum(self.described.ranks) :]
-        return rows.reshape(self.described.rows, self.described.width)
+        rows = self.parameters[sum(self.description.ranks) :]
+        return rows.reshape(self.description.rows, self.description.width)
 
     def decide(self, hidden: Vector) -> Logits:
         preferred = self.head @ np.asarray(hidden, np.float32)
-        count = len(self.described.workers)
+        count = len(self.description.workers)
         return Logits(preferred[:count], preferred[count:])
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(json.dumps(self.described.document()).encode())
+        digest = hashlib.sha256(json.dumps(self.description.document()).encode())
         digest.update(self.parameters.tobytes())
         return digest.hexdigest()[:8]
 
@@ -138,14 +138,14 @@ class Coordinator:
             replace_directory(directory) as draft,
         ):
             np.save(draft / PARAMETERS, self.parameters, allow_pickle=False)
-            write_atomically(draft / FILE, json.dumps(self.described.document(), indent=2) + "\n")
+            write_atomically(draft / FILE, json.dumps(self.description.document(), indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Coordinator:
-        described, path = read_description(directory), directory / PARAMETERS
+        description, path = read_description(directory), directory / PARAMETERS
         parameters = read_floats(path)
         try:
-            return cls(described, np.asarray(parameters, np.float32))
+            return cls(description, np.asarray(parameters, np.float32))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
@@ -180,13 +180,13 @@ class EvolvedConductor(Conductor):
     def __init__(
         self,
         coordinator: Coordinator,
-        reader: Reader,
+        reader: StateReader,
         *,
         generator: np.random.Generator | None = None,
         notice: str = "",
     ) -> None:
         self.name = evolved_conductor_name(coordinator.fingerprint)
-        self.local_model: Reader = reader
+        self.local_model: StateReader = reader
         self.prompt_hash = prompt_hash()
         self._coordinator = coordinator
         self._generator = generator
@@ -199,10 +199,10 @@ class EvolvedConductor(Conductor):
             return Plan(None)
         workers = self._workers(context, turns)
         logits = self._coordinator.decide(await self.local_model.read(transcript(context)))
-        described = self._coordinator.described
-        worker = described.workers[choose_index(logits.workers, workers, self._generator)]
+        description = self._coordinator.description
+        worker = description.workers[choose_index(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, context, turns)
-        preferences = _format_shares(described.workers, shares(logits.workers, workers))
+        preferences = _format_shares(description.workers, shares(logits.workers, workers))
         is_first = not any(turn.is_done for turn in turns)
         step = Step(worker, subtask(role, context, is_first=is_first), () if is_first else "all")
         return Plan(
@@ -214,8 +214,8 @@ class EvolvedConductor(Conductor):
 
     def _workers(self, context: PlanningContext, turns: Sequence[Turn]) -> NDArray[np.bool_]:
         """Return the mask of workers to choose from: those of the pool that have not failed."""
-        described = self._coordinator.described
-        known, shared = described.workers, described.shared_workers(context.pool)
+        description = self._coordinator.description
+        known, shared = description.workers, description.shared_workers(context.pool)
         failed = {turn.step.worker for turn in turns if turn.step.status == "failed"}
         present = np.array([name in shared for name in known])
         if not present.any():
@@ -230,7 +230,7 @@ class EvolvedConductor(Conductor):
         self, logits: Vector, context: PlanningContext, turns: Sequence[Turn]
     ) -> tuple[TurnRole, str]:
         """Return the role of the next turn, and the reason for it."""
-        roles = self._coordinator.described.roles
+        roles = self._coordinator.description.roles
         has_answer = any(turn.role == "worker" and turn.is_done for turn in turns)
         if not roles:
             return "worker", "there are no roles"

@@ -65,7 +65,7 @@ class SeparableCma:
         self.sigma = sigma
 
     @property
-    def found(self) -> Vector:
+    def mean(self) -> Vector:
         mean: Vector = self._optimiser.mean.copy()
         return mean
 
@@ -88,20 +88,20 @@ class SearchSpace:
     """The search space of a coordinator; `directions` are the rows of a matrix, and without them
     every number is free."""
 
-    described: CoordinatorDescription
+    description: CoordinatorDescription
     directions: Matrix | None = None
 
     @property
     def size(self) -> int:
         if self.directions is None:
-            return self.described.size
-        return self.described.size_with(len(self.directions))
+            return self.description.size
+        return self.description.size_with(len(self.directions))
 
     def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.directions is None:
             return chosen
-        scales = sum(self.described.ranks)
-        head = chosen[scales:].reshape(self.described.rows, -1) @ self.directions
+        scales = sum(self.description.ranks)
+        head = chosen[scales:].reshape(self.description.rows, -1) @ self.directions
         return np.concatenate([chosen[:scales], head.ravel()])
 
 
@@ -148,11 +148,11 @@ async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
         assert evolve is not None, "checked as it was read"
         reader = HiddenStateReader(recipe.model.base, token=evolve.token)
         try:
-            described = await _describe(recipe, evolve, workers, reader)
+            description = await _describe(recipe, evolve, workers, reader)
             exercises = load_exercises(recipe, workers.pool)
             tasks = [exercise.task for exercise in exercises.train]
             runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
-            space = await _space(evolve, described, runner, reader, tasks)
+            space = await _space(evolve, description, runner, reader, tasks)
             evolution = _Evolution(recipe, evolve, runner, reader, space, training_log)
             evolution.held_out = [exercise.task for exercise in exercises.held_out]
             await evolution.run(tasks)
@@ -186,7 +186,7 @@ async def _describe(
 
 async def _space(
     evolve: EvolveTable,
-    described: CoordinatorDescription,
+    description: CoordinatorDescription,
     runner: TrialRunner,
     reader: HiddenStateReader,
     tasks: Sequence[Task],
@@ -194,13 +194,13 @@ async def _space(
     """Return what is searched. Directions are those of the hidden states that a coordinator without
     preferences meets."""
     if evolve.principal_directions is None:
-        return SearchSpace(described)
+        return SearchSpace(description)
     readings = CachedReader(reader)
     await runner.run_trials(
-        [(Coordinator.blank(described), readings)], tasks[:DIRECTION_QUESTIONS], seed=(0,)
+        [(Coordinator.blank(description), readings)], tasks[:DIRECTION_QUESTIONS], seed=(0,)
     )
     return SearchSpace(
-        described, principal_directions(await readings.states(), evolve.principal_directions)
+        description, principal_directions(await readings.states(), evolve.principal_directions)
     )
 
 
@@ -222,7 +222,7 @@ class _Evolution:
         self._reader = reader
         self._space = space
         self._training_log = training_log
-        self._blank = Coordinator.blank(space.described)
+        self._blank = Coordinator.blank(space.description)
         self._seed = recipe.run.seed
         self._population = evolve.population or default_population(space.size)
         self._search = SeparableCma(
@@ -235,7 +235,7 @@ class _Evolution:
 
     @property
     def coordinator(self) -> Coordinator:
-        return self._make_coordinator(self._search.found)
+        return self._make_coordinator(self._search.mean)
 
     def _make_coordinator(self, chosen: NDArray[np.float64]) -> Coordinator:
         return self._blank.with_parameters(self._space.parameters(chosen))

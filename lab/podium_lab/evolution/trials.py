@@ -27,7 +27,7 @@ from podium.engine import CallPolicy
 from podium.engine.runner import Options, Runner
 from podium.train.diagnostics import RolloutSample
 from podium.train.score import worker_fault
-from podium_lab.evolution.coordinator import Coordinator, EvolvedConductor, Reader, Vector
+from podium_lab.evolution.coordinator import Coordinator, EvolvedConductor, StateReader, Vector
 
 SAMPLES: Final = 2
 """So many right runs and so many wrong ones are kept to look at."""
@@ -151,7 +151,7 @@ def _sample(trial: Trial) -> RolloutSample:
 class CachedReader:
     """A reader that reads each transcript once."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: StateReader) -> None:
         self._reader = reader
         self._read: dict[str, asyncio.Task[Vector]] = {}
 
@@ -175,7 +175,7 @@ class TrialRunner:
 
     async def run_trials(
         self,
-        candidates: Sequence[tuple[Coordinator, Reader]],
+        candidates: Sequence[tuple[Coordinator, StateReader]],
         tasks: Sequence[Task],
         *,
         seed: Sequence[int] | None = None,

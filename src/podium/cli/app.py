@@ -86,7 +86,7 @@ def _reject(ctx: Any, name: str, names: Iterable[str]) -> Any:
     return ctx.fail(f"unknown command {name!r}; {hint}")
 
 
-class NounGroup(TyperGroup):
+class SubcommandGroup(TyperGroup):
     """The commands of one noun. Called without one, it prints its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

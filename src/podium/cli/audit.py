@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podium.cli import options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.output import ExitCode, echo, echo_error, echo_json, format_local_time, to_one_line
 from podium.cli.session import Result, run_with_store
 from podium.core.errors import UsageError
@@ -23,7 +23,7 @@ from podium.store.audit import AuditEntry
 if TYPE_CHECKING:
     from podium.store.sql.records import AuditLog
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from podium.cli import eval_session, options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.eval_session import EvalOptions, EvalSession, default_limit, print_left_out
 from podium.cli.options import with_brief_help, with_option_groups
 from podium.cli.output import ExitCode, echo, echo_error, echo_json
@@ -23,7 +23,7 @@ REPORT: Final = "report"
 DEFAULT_STRATEGIES: Final = ("conductor",)
 FLIPS_SHOWN: Final = 10
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.callback()

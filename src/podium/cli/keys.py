@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import typer
 
 from podium.cli import options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.options import PoolOptions, check_exclusions, load_settings, names_to_exclude
 from podium.cli.output import (
     echo,
@@ -59,7 +59,7 @@ def _tokens(period: str) -> Any:
     return typer.Option(metavar="N", min=0, help=f"The most tokens it may use {period}.")
 
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from podium.cli import options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.output import (
     echo,
     echo_error,
@@ -28,7 +28,7 @@ from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file
 from podium.workers.local.weights import LocalModel, list_models
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")

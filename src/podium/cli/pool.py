@@ -13,7 +13,7 @@ from typing import Any, Final
 import typer
 
 from podium.cli import options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.doctor import mini_tier_lines
 from podium.cli.models import fetch, worker_weights
 from podium.cli.options import PoolOptions, load_settings, with_option_groups
@@ -39,7 +39,7 @@ from podium.core.retry import BreakerPolicy
 from podium.core.worker import Worker
 from podium.workers import Http
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16)
 """Vendors allow no fewer tokens than these."""

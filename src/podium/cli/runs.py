@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from podium.cli import options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.models import fetch, worker_weights
 from podium.cli.options import (
     BudgetOptions,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from podium.train.run_data import GradingResult
 
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 MAX_RESUMED: Final = 1000
 

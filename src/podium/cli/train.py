@@ -21,7 +21,7 @@ import typer
 from podium._util.files import explain_write_errors, write_atomically
 from podium._util.lab import lab_extra
 from podium.cli import options
-from podium.cli.app import NounGroup
+from podium.cli.app import SubcommandGroup
 from podium.cli.models import fetch
 from podium.cli.options import with_option_groups
 from podium.cli.output import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from podium.train.run_data import RunDataset
 
 
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=SubcommandGroup, rich_markup_mode=None, add_completion=False)
 
 RecipeFile = Annotated[
     Path, typer.Argument(metavar="RECIPE.toml", help="The recipe; recipes/ holds ready ones.")

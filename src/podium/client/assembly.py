@@ -126,7 +126,7 @@ def assemble_workers(
         return Assembly(tuple(workers), pool, ModelConductor(by_name[conductor]))
     match conductor:
         case None | "model":
-            return Assembly(tuple(workers), pool, ModelConductor(by_name[pool.best.name]))
+            return Assembly(tuple(workers), pool, ModelConductor(by_name[pool.most_expensive.name]))
         case "rules":
             return Assembly(tuple(workers), pool, RulesConductor())
         case "router":

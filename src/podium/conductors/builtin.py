@@ -237,7 +237,7 @@ def assign_roles(pool: Pool) -> RoleAssignment:
     names = {worker.name for worker in pool.workers}
     if {poc.lead, poc.planner, poc.implementer, poc.practical} <= names:
         return poc
-    lead = pool.best.name
+    lead = pool.most_expensive.name
     models = [worker.name for worker in pool.workers if worker.is_model]
     others = [name for name in models if name != lead] or [lead]
     first, second = others[0], others[1 % len(others)]
@@ -441,7 +441,7 @@ class ModelConductor(Conductor):
         return Plan(workflow, text, (*warnings, f"so {worker} answers the question alone"))
 
     def _sole_worker(self, pool: Pool) -> str:
-        return self._fallback if self._fallback in pool.names else pool.best.name
+        return self._fallback if self._fallback in pool.names else pool.most_expensive.name
 
 
 def form_for(profile: WorkerProfile, style: PromptStyle = "full") -> Form:

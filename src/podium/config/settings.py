@@ -408,7 +408,7 @@ def default_planner(workers: Sequence[WorkerSettings]) -> WorkerSettings:
     if ranked:
         return workers[min(ranked)[1]]
     profiles = tuple(worker.profile for worker in workers)
-    return workers[profiles.index(Pool(profiles).best)]
+    return workers[profiles.index(Pool(profiles).most_expensive)]
 
 
 def choose_conductor(settings: Settings, name: str) -> Settings:

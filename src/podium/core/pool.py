@@ -175,7 +175,7 @@ class Pool:
         )
 
     @property
-    def best(self) -> WorkerProfile:
+    def most_expensive(self) -> WorkerProfile:
         """The worker for a whole question without a plan: the most expensive one.
 
         Price is the only measure of strength that every pool has; then the pool's order decides.
@@ -392,4 +392,4 @@ def _substitute(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> Work
         for other in pool
         if other.is_model and is_capable(other, needed, pool)
     )
-    return pool[Pool(able).best.name] if able else None
+    return pool[Pool(able).most_expensive.name] if able else None

@@ -35,7 +35,7 @@ OpenRound = Callable[[Round, Emit], Execution]
 """`RunLoop._open`: the execution of a round, with its events."""
 
 
-class HeldEvents:
+class EventBuffer:
     """Keeps events until they are released."""
 
     def __init__(self) -> None:
@@ -72,14 +72,14 @@ class EarlyExecution:
         self._has_room = True
         self._speculation: Execution | None = None
         self._discarded: list[tuple[Execution, str]] = []
-        self.events = self._speculated = HeldEvents()
+        self.events = self._speculated = EventBuffer()
         self.has_begun = False
 
     def begin(self, step: Step) -> None:
         """Start the next step, once all it reads is done."""
         if self._execution is None:
             self._drop_speculation()
-            self.events, self.has_begun = HeldEvents(), True
+            self.events, self.has_begun = EventBuffer(), True
             self._execution = self._open(Round(self._index, None), self.events)
         self._execution.begin_step(step, deferred=self._waits_for_plan(step))
 

@@ -19,7 +19,7 @@ from podium.core.run import ANSWER_ROLES, Round, Run, StepRecord, step_label
 from podium.core.worker import Toolbox, Worker
 from podium.core.workflow import Condition, Step, Workflow
 from podium.engine.calls import CallPolicy
-from podium.engine.guardrails.admission import Inspector
+from podium.engine.guardrails.admission import ReplyChecker
 from podium.engine.guardrails.chain import GuardrailChain
 from podium.engine.requests import PriorResult
 from podium.engine.step import StepRunner
@@ -70,9 +70,9 @@ class Execution:
     tasks only for the others: a chain runs in one task, a join costs one task a branch. A failing
     step ends as a record, never as an exception; only cancellation passes through.
 
-    `emit` is None without listeners, `inspector` without guardrails on replies. `run_nested` runs a
-    step whose worker is a conductor. `previous` are earlier rounds, readable with access to `all`.
-    Steps of the round from before an interruption are kept; failed ones are retried unless
+    `emit` is None without listeners, `reply_checker` without guardrails on replies. `run_nested`
+    runs a step whose worker is a conductor. `previous` are earlier rounds, readable with access to
+    `all`. Steps of the round from before an interruption are kept; failed ones are retried unless
     `keeps_failures`. Steps missing in `records` at the end wait for tool results.
 
     Of a round without a workflow the plan is still being written: `begin_step` starts its steps one
@@ -88,7 +88,7 @@ class Execution:
         emit: Emit | None,
         run_nested: RunNested,
         previous: tuple[Round, ...] = (),
-        inspector: Inspector | None = None,
+        reply_checker: ReplyChecker | None = None,
         keeps_failures: bool = False,
         stream: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class Execution:
         self.started = context.started
         self.emit = emit
         self.run_nested = run_nested
-        self.inspector = inspector
+        self.reply_checker = reply_checker
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = run.max_steps - 1

@@ -67,9 +67,9 @@ class ReplyStream:
     """
 
     def __init__(self, execution: Execution, index: int, *, streams: bool) -> None:
-        inspector = execution.inspector
-        self._after_reply_check = inspector is not None
-        self._whole_only = inspector is not None and inspector.checks_answers
+        reply_checker = execution.reply_checker
+        self._after_reply_check = reply_checker is not None
+        self._whole_only = reply_checker is not None and reply_checker.checks_answers
         self._must_fit = execution.run.response_options.schema is not None
         self._execution = execution
         self._index = index

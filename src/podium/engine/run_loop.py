@@ -61,7 +61,7 @@ from podium.core.run import (
 from podium.engine.calls import Calls
 from podium.engine.early import EarlyExecution
 from podium.engine.execution import Execution, RunContext, wait_for_end
-from podium.engine.guardrails.admission import Inspector, restorer
+from podium.engine.guardrails.admission import ReplyChecker, restorer
 
 PLANNING_DIVISOR: Final = 2
 """A planning call may cost at most 1 / PLANNING_DIVISOR of the rest of the budget."""
@@ -321,7 +321,7 @@ class RunLoop:
             emit=None if context.emit is None else direct,
             run_nested=self._run_nested,
             previous=self._readable_rounds(round_),
-            inspector=self._inspector(round_, emit),
+            reply_checker=self._reply_checker(round_, emit),
             keeps_failures=self._was_waiting,
             stream=self._stream,
         )
@@ -382,11 +382,11 @@ class RunLoop:
         guardrails = self._context.guardrails
         return guardrails is not None and self._run.depth == 0 and guardrails.has_stage("answer")
 
-    def _inspector(self, round_: Round, emit: Emit) -> Inspector | None:
+    def _reply_checker(self, round_: Round, emit: Emit) -> ReplyChecker | None:
         guardrails = self._context.guardrails
         if guardrails is None or not (guardrails.has_stage("reply") or self._checks_answers):
             return None
-        return Inspector(
+        return ReplyChecker(
             guardrails,
             self._run,
             round_.index,
@@ -402,12 +402,12 @@ class RunLoop:
         best = partial_answer_step(self._rounds, self._run.response_options)
         if best is None:
             return
-        inspector = self._inspector(self._rounds[best.round], self._emit)
-        assert inspector is not None, "there are guardrails on answers"
+        reply_checker = self._reply_checker(self._rounds[best.round], self._emit)
+        assert reply_checker is not None, "there are guardrails on answers"
         others = [step for step in self._rounds[best.round].steps if step is not best]
         try:
             worker = best.answered_by or best.worker
-            self._checked_answer = await inspector.check(
+            self._checked_answer = await reply_checker.check(
                 "answer", best.reply, None, worker, self._checks.append, others
             )
         except GuardrailBlocked as error:

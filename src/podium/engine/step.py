@@ -86,7 +86,7 @@ class StepRunner:
         self._execution = execution
         self._run = execution.run
         self._context = context = execution.context
-        self._inspector = execution.inspector
+        self._reply_checker = execution.reply_checker
         self._index = index
         self._step = execution.steps[index]
         self._first_worker = self._step.worker
@@ -228,7 +228,7 @@ class StepRunner:
         if not execution.sends_prompt_only:
             self._begin_with(worker.profile)
         self._calls.budget_divisor = execution.last + 1 - len(execution.records)
-        stream, inspector = self._stream, self._inspector
+        stream, reply_checker = self._stream, self._reply_checker
         tool_turns = 0
         while True:
             if self._turns and not await self._own_tools_answered():
@@ -244,7 +244,7 @@ class StepRunner:
                 )
             if stream is not None and stream.prior_text:
                 reply = stream.complete(reply)
-            if inspector is not None:
+            if reply_checker is not None:
                 reply = await self._inspect(reply, name)
             if reply.tool_calls:
                 tool_turns += 1
@@ -256,7 +256,7 @@ class StepRunner:
                 what = "refused to answer" if refused else "returned an empty reply"
                 raise WorkerError(f"{name} {what}")
             elif execution.sends_prompt_only or self._fits_schema(reply, name):
-                if stream is None and inspector is None:
+                if stream is None and reply_checker is None:
                     return reply
                 return await self._conclude(reply, name)
 
@@ -301,18 +301,22 @@ class StepRunner:
     @property
     def _holds_answer(self) -> bool:
         """True if guardrails must see the whole reply before any of it is sent."""
-        return self._is_final and self._inspector is not None and self._inspector.checks_answers
+        return (
+            self._is_final
+            and self._reply_checker is not None
+            and self._reply_checker.checks_answers
+        )
 
     async def _inspect(self, reply: Reply, worker: str) -> Reply:
         """Apply the guardrails on replies. Thinking is dropped: they do not see it.
 
         Only what the provider needs to continue after tool calls is kept of it.
         """
-        inspector = self._inspector
-        assert inspector is not None
+        reply_checker = self._reply_checker
+        assert reply_checker is not None
 
         async def check(text: str) -> str:
-            return await inspector.check("reply", text, self._index, worker, self._add_check)
+            return await reply_checker.check("reply", text, self._index, worker, self._add_check)
 
         calls = [replace(call, arguments=await check(call.arguments)) for call in reply.tool_calls]
         needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
@@ -321,11 +325,11 @@ class StepRunner:
 
     async def _inspect_answer(self, reply: Reply, worker: str) -> Reply:
         """Apply the guardrails on answers; one that breaks the demanded schema blocks."""
-        assert self._inspector is not None
+        assert self._reply_checker is not None
         first = len(self._checks)
         records = self._execution.records
         others = [records[index] for index in sorted(records)]
-        text = await self._inspector.check(
+        text = await self._reply_checker.check(
             "answer", reply.text, self._index, worker, self._add_check, others
         )
         schema = self._run.response_options.schema

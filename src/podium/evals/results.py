@@ -76,7 +76,7 @@ class StrategyRow:
 
     @property
     def shape_counts(self) -> Counter[str]:
-        return Counter(sample.topology for sample in self.samples)
+        return Counter(sample.shape for sample in self.samples)
 
     @property
     def role_counts(self) -> Counter[str]:

@@ -93,7 +93,7 @@ class Sample:
     """One task, answered and graded.
 
     `valid`: the plan was executed as the conductor wrote it. `steps`, `workers` and `roles` are
-    those of every round, `topology` the first workflow's. `first_right`: the first round's answer
+    those of every round, `shape` the first workflow's. `first_right`: the first round's answer
     was right; `accepted`: the conductor accepted an answer, rather than failed to write a plan;
     both are None without a second round. `calls` includes planning and retries. `expected` is the
     task's reference answer, `grader` its kind of grader, `judge` the worker that graded.
@@ -110,7 +110,7 @@ class Sample:
     right: bool
     valid: bool
     workers: tuple[str, ...]
-    topology: str
+    shape: str
     worker_tokens: int | None
     orchestration_tokens: int | None
     seconds: float
@@ -189,7 +189,7 @@ def _ungraded_sample(case: Case, run: Run) -> Sample:
         right=False,
         valid=bool(run.rounds) and all(_is_as_planned(round_, run) for round_ in run.rounds),
         workers=tuple(step.worker for workflow in workflows for step in workflow.steps),
-        topology=workflows[0].shape.value if workflows else "none",
+        shape=workflows[0].shape.value if workflows else "none",
         worker_tokens=_difference(run.usage, orchestration),
         orchestration_tokens=orchestration.total_tokens,
         seconds=run.spent.seconds,

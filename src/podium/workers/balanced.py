@@ -120,9 +120,9 @@ class BalancedWorker:
         )
 
     @property
-    def forwards(self) -> bool:
+    def supports_forwarding(self) -> bool:
         """True if all deployments may have OpenAI's other paths, such as `/embeddings`."""
-        return all(getattr(one.worker, "forwards", False) for one in self.deployments)
+        return all(getattr(one.worker, "supports_forwarding", False) for one in self.deployments)
 
     async def reply(
         self, request: Request, wrap_worker: Callable[[Worker], Worker] = _identity

@@ -163,7 +163,7 @@ class HostedWorker(ABC):
             yield parser.finish()
 
     @property
-    def forwards(self) -> bool:
+    def supports_forwarding(self) -> bool:
         """True if the endpoint may have OpenAI's other paths, such as `/embeddings`."""
         return self.wire in ("chat", "responses")
 

@@ -20,7 +20,7 @@ from podium.engine.guardrails import (
     Redaction,
     Verdict,
 )
-from podium.engine.guardrails.base import PerRun, Restoring
+from podium.engine.guardrails.base import HookFactory, RestoringHook
 from podium.engine.guardrails.redaction import (
     DETECTORS,
     MAX_CHARS_AT_ONCE,
@@ -129,7 +129,7 @@ PIECES: dict[Kind, tuple[str, ...]] = {
 """What texts of each kind are put together from."""
 
 
-def hook(*, action: str = "redact", restore: bool = False) -> PerRun:
+def hook(*, action: str = "redact", restore: bool = False) -> HookFactory:
     assert action in ("redact", "block")
     return Redaction(KINDS, action="block" if action == "block" else "redact", restore=restore)
 
@@ -220,10 +220,10 @@ def test_only_values_that_came_with_the_question_are_put_back() -> None:
     run = hook(restore=True).for_run()
     run(GuardrailInput(stage="question", text="I am a@x.org", run_id="run_1", question=""))
     run(GuardrailInput(stage="reply", text="leaked: b@x.org", run_id="run_1", question=""))
-    assert isinstance(run, Restoring)
+    assert isinstance(run, RestoringHook)
     result = run.restore("[e-mail 1] and [e-mail 2] and [e-mail 3]")
     assert result == "a@x.org and [e-mail 2] and [e-mail 3]"
-    assert not isinstance(hook().for_run(), Restoring)
+    assert not isinstance(hook().for_run(), RestoringHook)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])

@@ -46,7 +46,7 @@ def sample(suite: str, strategy: str, number: int) -> Sample:
         right=OUTCOMES[strategy](suite, number),
         valid=True,
         workers=("ann", "bob")[:steps],
-        topology="",
+        shape="",
         worker_tokens=100 * steps,
         orchestration_tokens=10,
         seconds=0.0,

@@ -43,7 +43,7 @@ def test_saving_replaces_and_loading_restores(tmp_path: Path) -> None:
     second = first.with_parameters(NUMBERS.astype(np.float64))
     second.save(directory)
     again = Coordinator.load(directory)
-    assert again.described == SCALED
+    assert again.description == SCALED
     assert again.parameters.dtype == np.float32
     assert again.parameters.tolist() == NUMBERS.tolist()
     assert again.fingerprint == second.fingerprint != first.fingerprint

@@ -36,7 +36,7 @@ def beginning(seed: int = 42) -> SeparableCma:
 def test_search_improves_on_the_start() -> None:
     search = beginning()
     searched(search, 60)
-    assert nearness(search.found) > nearness(START)
+    assert nearness(search.mean) > nearness(START)
 
 
 def test_replayed_rewards_restore_a_search() -> None:
@@ -46,7 +46,7 @@ def test_replayed_rewards_restore_a_search() -> None:
     for rewards in result:
         again.ask()
         again.tell(rewards)
-    assert np.array_equal(again.found, whole.found)
+    assert np.array_equal(again.mean, whole.mean)
     assert np.array_equal(again.ask(), whole.ask())
 
 

@@ -112,7 +112,7 @@ def test_a_training_leaves_a_coordinator_and_reports_what_it_took(
     base: Path, tmp_path: Path
 ) -> None:
     recipe = evolved(base, tmp_path, "run.eval_every=2", "run.eval_tasks=4")
-    about = found(recipe).described
+    about = found(recipe).description
     assert (about.workers, about.roles) == (ROLES, ("thinker", "worker", "verifier"))
     assert (about.base, about.token, about.turns) == (str(base), "penultimate", 5)
     assert summary(recipe) | {"step": 2, "finished": True, "rollouts": 24} == summary(recipe)
@@ -136,7 +136,7 @@ def test_the_same_seed_gives_the_same_end(base: Path, tmp_path: Path) -> None:
 
 def test_without_roles_every_turn_is_a_workers(base: Path, tmp_path: Path) -> None:
     recipe = evolved(base, tmp_path, "evolve.roles=false", "evolve.turns=2")
-    about = found(recipe).described
+    about = found(recipe).description
     assert (about.roles, about.turns, about.size) == ((), 2, 9 * HIDDEN)
     assert metrics(recipe)[0]["role/worker"] == 1.0
     assert metrics(recipe)[0]["mean_turns"] == 2.0
@@ -163,7 +163,7 @@ def test_singular_values_are_scaled_along_with_the_head(
     matrix = "model.layers.1.mlp.down_proj.weight"
     recipe = evolved(base, tmp_path, f'evolve.matrices=["{matrix}"]', "evolve.sigma=0.05")
     coordinator = found(recipe)
-    assert coordinator.described.size == HIDDEN + 12 * HIDDEN
+    assert coordinator.description.size == HIDDEN + 12 * HIDDEN
     (scales,) = coordinator.scales
     assert scales.any()
     assert len({scale.tobytes() for (scale,) in read_with}) == 2 * 4  # each candidate's own

@@ -16,7 +16,7 @@ from podium.engine.guardrails.chain import GuardrailChain, OnCheck
 from podium.engine.guardrails.redaction import PLACEHOLDER
 
 
-class Inspector:
+class ReplyChecker:
     """Check the replies of one round.
 
     `checks_answers` is False in nested runs, whose final replies are not the answer. `emit` gets

@@ -114,7 +114,7 @@ Hook = Callable[[GuardrailInput], Verdict | Awaitable[Verdict]]
 
 
 @runtime_checkable
-class PerRun(Protocol):
+class HookFactory(Protocol):
     """A hook with state: `for_run` makes a new one for every run."""
 
     def for_run(self) -> Hook:
@@ -122,7 +122,7 @@ class PerRun(Protocol):
 
 
 @runtime_checkable
-class Restoring(Protocol):
+class RestoringHook(Protocol):
     """A hook that can restore what it redacted in the question."""
 
     def restore(self, text: str) -> str:
@@ -133,7 +133,7 @@ class Restoring(Protocol):
 
 
 @runtime_checkable
-class ReplaysHistory(Protocol):
+class HistoryHook(Protocol):
     """A hook that must see the earlier texts of a resumed run."""
 
     def observe(self, text: str) -> None:
@@ -157,7 +157,7 @@ class Guardrail:
     """
 
     name: str
-    hook: Hook | PerRun
+    hook: Hook | HookFactory
     stages: tuple[GuardrailStage, ...] = STAGES
     on_error: OnError = "block"
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS

@@ -32,14 +32,14 @@ from podium.engine.guardrails.base import (
     Block,
     Guardrail,
     GuardrailInput,
+    HistoryHook,
     Hook,
+    HookFactory,
     Note,
     Pass,
-    PerRun,
     Redact,
     Replan,
-    ReplaysHistory,
-    Restoring,
+    RestoringHook,
     Verify,
 )
 
@@ -96,7 +96,7 @@ class GuardrailChain:
         return {
             guardrail.name: hook
             for guardrail, hook in self._hooks
-            if isinstance(guardrail.hook, PerRun)
+            if isinstance(guardrail.hook, HookFactory)
         }
 
     @property
@@ -109,25 +109,25 @@ class GuardrailChain:
     @property
     def restores(self) -> bool:
         """True if redacted values can be restored."""
-        return any(isinstance(hook, Restoring) for _, hook in self._hooks)
+        return any(isinstance(hook, RestoringHook) for _, hook in self._hooks)
 
     def restore(self, text: str) -> str:
         """Restore redacted values, for the asker only; stored runs keep the placeholders."""
         for _, hook in self._hooks:
-            if isinstance(hook, Restoring):
+            if isinstance(hook, RestoringHook):
                 text = hook.restore(text)
         return text
 
     def redact(self, text: str) -> str:
         """Replace restored values by placeholders again."""
         for _, hook in self._hooks:
-            if isinstance(hook, Restoring):
+            if isinstance(hook, RestoringHook):
                 text = hook.redact(text)
         return text
 
     def observe(self, texts: Sequence[str]) -> None:
         for _, hook in self._hooks:
-            if isinstance(hook, ReplaysHistory):
+            if isinstance(hook, HistoryHook):
                 for text in texts:
                     hook.observe(text)
 
@@ -266,7 +266,7 @@ class GuardrailChain:
 
 
 def _hook_of(guardrail: Guardrail, remembered: Mapping[str, Hook]) -> Hook:
-    if not isinstance(guardrail.hook, PerRun):
+    if not isinstance(guardrail.hook, HookFactory):
         return guardrail.hook
     return remembered.get(guardrail.name) or guardrail.hook.for_run()
 

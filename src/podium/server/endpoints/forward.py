@@ -108,7 +108,7 @@ class ForwardRequestHandler(RequestHandler):
     ) -> Coroutine[Any, Any, ApiResult]:
         path, gateway = self._path, self.service.gateway
         worker = target.worker
-        if not isinstance(worker, HostedWorker | BalancedWorker) or not worker.forwards:
+        if not isinstance(worker, HostedWorker | BalancedWorker) or not worker.supports_forwarding:
             raise ApiError(
                 "invalid",
                 f"POST {path} is not supported by {target.name!r}: it requires a single worker "

@@ -180,7 +180,7 @@ def best_worker(service: Service, principal: Principal) -> str | None:
     return (
         None
         if len(unavailable) == len(service.pool)
-        else service.pool.without(unavailable).best.name
+        else service.pool.without(unavailable).most_expensive.name
     )
 
 
