@@ -3,10 +3,9 @@
     coordinator = Coordinator.load(Path("trained/evolved/coordinator"))
     logits = coordinator.decide(await reader.read(transcript))
 
-The vector holds the scales of singular values, matrix by matrix, then the rows of a bias-free
-linear head: one for each worker, then one for each role. All zeros is the unchanged base and a head
-without preferences. A reply cannot name a worker, a subtask or an access: only whether a verifier
-accepts is read from it, and which role a thinker suggests.
+The vector holds the rows of a bias-free linear head: one for each worker, then one for each role.
+All zeros is a head without preferences. A reply cannot name a worker, a subtask or an access: only
+whether a verifier accepts is read from it, and which role a thinker suggests.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ Vector = NDArray[np.float32]
 
 
 class StateReader(Protocol):
-    """Reads a transcript: a frozen model with the coordinator's scales on its matrices."""
+    """Reads a transcript with a frozen model."""
 
     async def read(self, transcript: str) -> Vector: ...
 
@@ -108,18 +107,8 @@ class Coordinator:
         return replace(self, parameters=np.asarray(parameters, np.float32))
 
     @property
-    def scales(self) -> tuple[Vector, ...]:
-        """Return the relative growth of each matrix's singular values: 0.1 is by a tenth."""
-        ends = np.cumsum(self.description.ranks, dtype=int)
-        return tuple(
-            self.parameters[end - rank : end]
-            for end, rank in zip(ends, self.description.ranks, strict=True)
-        )
-
-    @property
     def head(self) -> Vector:
-        rows = self.parameters[sum(self.description.ranks) :]
-        return rows.reshape(self.description.rows, self.description.width)
+        return self.parameters.reshape(self.description.rows, self.description.width)
 
     def decide(self, hidden: Vector) -> Logits:
         preferred = self.head @ np.asarray(hidden, np.float32)

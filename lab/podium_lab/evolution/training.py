@@ -95,14 +95,12 @@ class SearchSpace:
     def size(self) -> int:
         if self.directions is None:
             return self.description.size
-        return self.description.size_with(len(self.directions))
+        return self.description.rows * len(self.directions)
 
     def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.directions is None:
             return chosen
-        scales = sum(self.description.ranks)
-        head = chosen[scales:].reshape(self.description.rows, -1) @ self.directions
-        return np.concatenate([chosen[:scales], head.ravel()])
+        return (chosen.reshape(self.description.rows, -1) @ self.directions).ravel()
 
 
 def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int) -> Matrix:
@@ -169,17 +167,14 @@ async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
 async def _describe(
     recipe: Recipe, evolve: EvolveTable, workers: WorkerSet, reader: HiddenStateReader
 ) -> CoordinatorDescription:
-    shape = await reader.shape(evolve.matrices)
     names = tuple(worker.profile.name for worker in workers.workers)
     return CoordinatorDescription(
         workers=names,
         models=tuple(workers.pool[name].model for name in names),
         base=recipe.model.base,
-        width=shape.width,
+        width=await reader.width(),
         roles=ROLES if evolve.roles else (),
         token=evolve.token,
-        matrices=evolve.matrices,
-        ranks=shape.ranks,
         turns=evolve.turns,
     )
 
@@ -197,7 +192,7 @@ async def _space(
         return SearchSpace(description)
     readings = CachedReader(reader)
     await runner.run_trials(
-        [(Coordinator.blank(description), readings)], tasks[:DIRECTION_QUESTIONS], seed=(0,)
+        [Coordinator.blank(description)], readings, tasks[:DIRECTION_QUESTIONS], seed=(0,)
     )
     return SearchSpace(
         description, principal_directions(await readings.states(), evolve.principal_directions)
@@ -265,15 +260,9 @@ class _Evolution:
         tasks: Sequence[Task],
         seed: Sequence[int] | None = None,
     ) -> list[list[Trial]]:
-        """Run each coordinator; without scaled matrices, all share the hidden states."""
-        shared, matrices = CachedReader(self._reader), self._evolve.matrices
-        candidates = [
-            (one, CachedReader(self._reader.with_scales(matrices, one.scales)))
-            if matrices
-            else (one, shared)
-            for one in coordinators
-        ]
-        return await self._runner.run_trials(candidates, tasks, seed=seed)
+        """Run each coordinator; all share the hidden states."""
+        reader = CachedReader(self._reader)
+        return await self._runner.run_trials(coordinators, reader, tasks, seed=seed)
 
 
 def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:

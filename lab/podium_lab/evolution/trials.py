@@ -175,7 +175,8 @@ class TrialRunner:
 
     async def run_trials(
         self,
-        candidates: Sequence[tuple[Coordinator, StateReader]],
+        candidates: Sequence[Coordinator],
+        reader: StateReader,
         tasks: Sequence[Task],
         *,
         seed: Sequence[int] | None = None,
@@ -191,7 +192,7 @@ class TrialRunner:
                 ),
                 task,
             )
-            for coordinator, reader in candidates
+            for coordinator in candidates
             for position, task in enumerate(tasks)
         ]
         trials = await asyncio.gather(*runs)

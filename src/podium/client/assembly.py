@@ -189,9 +189,7 @@ def load_evolved_conductor(
 
     description = read_description(directory)
     reader = HiddenStateReader(description.base, token=description.token)
-    coordinator = Coordinator.load(directory)
-    scaled = reader.with_scales(description.matrices, coordinator.scales)
-    return EvolvedConductor(coordinator, scaled, notice=notice), reader
+    return EvolvedConductor(Coordinator.load(directory), reader, notice=notice), reader
 
 
 async def close_all(items: Iterable[object]) -> None:

@@ -43,8 +43,7 @@ class CoordinatorDescription:
     """A coordinator without its numbers.
 
     `workers` are in the order of the head's rows, `models` theirs where known. `width` is that of
-    the base's hidden states. `matrices` have their singular values scaled, `ranks` of them each.
-    Without `roles` every turn is a worker's.
+    the base's hidden states. Without `roles` every turn is a worker's.
     """
 
     workers: tuple[str, ...]
@@ -52,8 +51,6 @@ class CoordinatorDescription:
     width: int
     roles: tuple[TurnRole, ...] = ROLES
     token: Token = "penultimate"  # noqa: S105 - of a text
-    matrices: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
     models: tuple[str, ...] = ()
     turns: int = TURNS
 
@@ -67,11 +64,10 @@ class CoordinatorDescription:
                 f"a coordinator gives the roles {', '.join(self.roles)}; without `worker` among "
                 f"them, no run would have an answer"
             )
-        if len(self.matrices) != len(self.ranks) or len(self.models) not in (0, len(self.workers)):
+        if len(self.models) not in (0, len(self.workers)):
             raise ConfigError(
-                f"a coordinator has {len(self.matrices)} matrices, {len(self.ranks)} ranks, "
-                f"{len(self.workers)} workers and {len(self.models)} models; each matrix has a "
-                f"rank, and each worker a model or none of them has"
+                f"a coordinator has {len(self.workers)} workers and {len(self.models)} models; "
+                f"each worker has a model or none of them has"
             )
         for name in ("width", "turns"):
             if getattr(self, name) < 1:
@@ -86,11 +82,8 @@ class CoordinatorDescription:
 
     @property
     def size(self) -> int:
-        """Number of parameters: the scales of singular values, then the head."""
-        return self.size_with(self.width)
-
-    def size_with(self, row_length: int) -> int:
-        return sum(self.ranks) + self.rows * row_length
+        """Number of parameters."""
+        return self.rows * self.width
 
     def changes(self, pool: Pool) -> str:
         """Describe how the pool differs from that of the training; the order does not count."""

@@ -11,7 +11,7 @@ import pytest
 
 from podium.core.errors import ConfigError, WorkerCrashed
 from podium_lab.evolution import hidden_states as reading
-from podium_lab.evolution.hidden_states import HiddenStateReader, ReaderShape
+from podium_lab.evolution.hidden_states import HiddenStateReader
 from support.tiny_model import model as tiny
 from support.tiny_model import one_thread, tiny_model, tokenizer
 
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.torch
 __all__ = ["one_thread"]
 
 TEXT = "user: What is the capital of Japan?\n"
-QUERIES = "model.layers.1.self_attn.q_proj.weight"
-EMBEDDING = "model.embed_tokens.weight"
 
 
 @pytest.fixture(scope="module")
@@ -107,52 +105,8 @@ async def test_a_text_of_one_token_is_read_by_that(reader: HiddenStateReader) ->
         await reader.read("")
 
 
-async def test_the_shape_says_what_there_is_to_learn(reader: HiddenStateReader) -> None:
-    assert await reader.shape([QUERIES, EMBEDDING]) == ReaderShape(48, (48, 48))
-    with pytest.raises(ConfigError, match="has no matrix 'model.norm.weight'; it has model.embed"):
-        await reader.shape(["model.norm.weight"])
-
-
-async def test_scaled_singular_values_change_the_state_as_the_formula_says(
-    reader: HiddenStateReader, batches: list[int]
-) -> None:
-    growth = np.linspace(-0.5, 0.9, 48).astype(np.float32)
-    scaled = reader.with_scales([QUERIES, EMBEDDING], [growth, -growth])
-    unscaled = reader.with_scales([QUERIES], [np.zeros(48, np.float32)])
-    changed, plain, same = await asyncio.gather(
-        scaled.read(TEXT), reader.read(TEXT), unscaled.read(TEXT)
-    )
-    model = tiny()
-    with torch.no_grad():
-        for name, grown in ((QUERIES, growth), (EMBEDDING, -growth)):
-            weight = model.get_parameter(name)
-            left, values, right = torch.linalg.svd(weight, full_matrices=False)
-            new = (1 + torch.tensor(grown)) * values
-            weight.copy_(left @ torch.diag(new * values.sum() / new.sum()) @ right)
-    assert close(changed, said_by(model, tokens_of(TEXT), -2))
-    assert close(plain, said_by(tiny(), tokens_of(TEXT), -2))
-    assert close(same, plain)
-    assert not close(changed, plain)
-    assert batches == [1, 1, 1]
-    assert np.array_equal(await reader.read(TEXT), plain)
-
-
-async def test_scales_that_fit_no_matrix_fail_only_their_own_request(
-    reader: HiddenStateReader,
-) -> None:
-    few = reader.with_scales([QUERIES], [np.zeros(3, np.float32)])
-    gone = reader.with_scales([QUERIES], [np.full(48, -1.0, np.float32)])
-    outcomes = await asyncio.gather(
-        few.read(TEXT), gone.read(TEXT), reader.read(TEXT), return_exceptions=True
-    )
-    assert str(outcomes[0]) == f"{QUERIES} has 48 singular values, and there are 3 scales"
-    assert "scales leave nothing of a matrix" in str(outcomes[1])
-    assert close(outcomes[2], said_by(tiny(), tokens_of(TEXT), -2))
-
-
-def test_without_matrices_the_reader_is_as_it_is(base: str) -> None:
-    reader = HiddenStateReader(base, device="cpu")
-    assert reader.with_scales([], []) is reader
+async def test_the_width_is_that_of_the_model(reader: HiddenStateReader) -> None:
+    assert await reader.width() == 48
 
 
 async def test_a_base_that_is_nowhere_is_named(tmp_path: Path) -> None:
@@ -171,7 +125,7 @@ async def test_a_model_is_loaded_beforehand_or_the_error_says_why_not(
     reader: HiddenStateReader, tmp_path: Path
 ) -> None:
     assert reader.profile.model
-    await reader.with_scales([QUERIES], [np.zeros(48, np.float32)]).load()
+    await reader.load()
     assert reader._model.is_loaded
     with pytest.raises(WorkerCrashed, match="none cannot read: there is no file"):
         await HiddenStateReader(f"file:{tmp_path / 'none'}").load()

@@ -16,7 +16,6 @@ from podium.core.task import Task
 from podium.train.recipe import Recipe
 from podium_lab.etudes import ROLES
 from podium_lab.evolution.coordinator import Coordinator
-from podium_lab.evolution.hidden_states import HiddenStateReader
 from podium_lab.evolution.trials import Trial
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN
@@ -147,26 +146,6 @@ def test_the_token_that_counts_is_the_recipes(base: Path, tmp_path: Path) -> Non
     usual = evolved(base, tmp_path / "usual", *short)
     last = evolved(base, tmp_path / "last", *short, "evolve.token=last")
     assert metrics(usual) != metrics(last)
-
-
-def test_singular_values_are_scaled_along_with_the_head(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_with: list[Any] = []
-    with_scales = HiddenStateReader.with_scales
-
-    def noted(reader: HiddenStateReader, matrices: Any, scales: Any) -> Any:
-        read_with.append(scales)
-        return with_scales(reader, matrices, scales)
-
-    monkeypatch.setattr(HiddenStateReader, "with_scales", noted)
-    matrix = "model.layers.1.mlp.down_proj.weight"
-    recipe = evolved(base, tmp_path, f'evolve.matrices=["{matrix}"]', "evolve.sigma=0.05")
-    coordinator = found(recipe)
-    assert coordinator.description.size == HIDDEN + 12 * HIDDEN
-    (scales,) = coordinator.scales
-    assert scales.any()
-    assert len({scale.tobytes() for (scale,) in read_with}) == 2 * 4  # each candidate's own
 
 
 # ---- directions

@@ -56,9 +56,7 @@ async def tried(
     pool = Pool(tuple(worker.profile for worker in workers))
     reader = CachedReader(Plain())
     return await TrialRunner(workers, pool, turns=2).run_trials(
-        [(coordinator, reader) for coordinator in coordinators],
-        TASKS,
-        seed=None if seed is None else (seed,),
+        coordinators, reader, TASKS, seed=None if seed is None else (seed,)
     )
 
 
@@ -95,7 +93,7 @@ async def test_a_transcript_is_read_once_for_all_candidates() -> None:
     workers = fakes()
     pool = Pool(tuple(worker.profile for worker in workers))
     await TrialRunner(workers, pool, turns=2).run_trials(
-        [(ANN, readings), (ANN, readings), (BOB, readings)], TASKS[:1], seed=(1,)
+        [ANN, ANN, BOB], readings, TASKS[:1], seed=(1,)
     )
     question = f"user: {TASKS[0].question}\n"
     assert sorted(plain.texts) == [question, f"{question}worker: 4\n", f"{question}worker: 5\n"]
