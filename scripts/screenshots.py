@@ -1,6 +1,6 @@
 """Makes the pictures of the pages: a server with a scripted pool that has done some work, visited
-by a browser, light and dark. Nothing in them was measured but what the page Learning shows, which
-is a training of this repository's (results/trials).
+by a browser, light and dark. Nothing in them was measured but what the page Experiments shows, a
+training of this repository's (results/trials).
 
     .venv/bin/python scripts/screenshots.py [NAME...]
 """
@@ -218,7 +218,9 @@ async def main(names: list[str]) -> None:
     trials = str(ROOT / "results" / "trials")
     with TemporaryDirectory() as directory:
         async with (
-            site_over(Path(directory), pool(), conductor=ByHand(), training_dirs=(trials,)) as site,
+            site_over(
+                Path(directory), pool(), conductor=ByHand(), experiment_dirs=(trials,)
+            ) as site,
             launched() as browser,
         ):
             run_id = await prepare(site)
@@ -228,7 +230,7 @@ async def main(names: list[str]) -> None:
                 "run": f"/runs/{run_id}",
                 "pool": "/pool",
                 "spend": "/spend",
-                "learning": "/learning/trials.grpo-4",
+                "experiments": "/experiments/trials.grpo-4",
                 "api": "/docs",
             }
             if unknown := set(names) - set(pages):

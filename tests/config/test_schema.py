@@ -227,7 +227,7 @@ def test_paths_are_counted_from_the_file_that_holds_them(write: Write, tmp_path:
     [store]
     path = "runs.db"
     [server]
-    training_dirs = ["trained", "/elsewhere"]
+    experiment_dirs = ["trained", "/elsewhere"]
     [[worker]]
     name = "gpt-5"
     provider = "openai"
@@ -235,7 +235,7 @@ def test_paths_are_counted_from_the_file_that_holds_them(write: Write, tmp_path:
     settings = load(write(text))
     assert settings.conductor.workflow == tmp_path / "plans/mine.json"
     assert settings.store.path == tmp_path / "runs.db"
-    assert settings.server.training_dirs == (str(tmp_path / "trained"), "/elsewhere")
+    assert settings.server.experiment_dirs == (str(tmp_path / "trained"), "/elsewhere")
 
 
 @pytest.mark.parametrize("model", ["file:w.gguf", "w.gguf"])

@@ -13,7 +13,7 @@ from podium.core.pool import Pool
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "screenshots.py"
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("page-*.png"))
-NAMES = ("api", "chat", "learning", "pool", "run", "runs", "spend")
+NAMES = ("api", "chat", "experiments", "pool", "run", "runs", "spend")
 
 
 @pytest.fixture(scope="module")

@@ -134,7 +134,7 @@ async def site_over(
             workers,
             conductor=conductor,
             options=options,
-            settings=ServerSettings(**{"require_keys": keys, "training_dirs": (), **settings}),
+            settings=ServerSettings(**{"require_keys": keys, "experiment_dirs": (), **settings}),
             store=store,
             access=access,
             dialects=DIALECTS,

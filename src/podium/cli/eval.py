@@ -224,7 +224,7 @@ def compare(
     """Compare two evaluations of the same tasks, task by task.
 
     Both need the same suite, limit and seed; they may differ in pool or training, for example. The
-    page Learning of podium serve shows both with their runs.
+    page Experiments of podium serve shows both with their runs.
     """
     from podium.evals.comparison import compare_directories
 

@@ -382,10 +382,10 @@ class ServerSettings(Table):
         description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
         "says",
     )
-    training_dirs: Annotated[tuple[FilePath, ...] | None, Field(strict=False)] = Field(
+    experiment_dirs: Annotated[tuple[FilePath, ...] | None, Field(strict=False)] = Field(
         default=None,
         description=(
-            "directories of trainings and evaluations for the page Learning, relative to this "
+            "directories of trainings and evaluations for the page Experiments, relative to this "
             "file; default `measured` and `trained` in the working directory"
         ),
     )

@@ -30,9 +30,9 @@ from podium.server.dialects.request import Dialect
 from podium.server.endpoints import (
     accounting,
     conversations,
+    experiments,
     forward,
     keys,
-    learning,
     plan,
     pool,
     responses,
@@ -223,7 +223,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
         pool.router,
         accounting.router,
         keys.router,
-        learning.router,
+        experiments.router,
         health_router,
         pages.router,
     ):

@@ -204,7 +204,7 @@ async def test_cost_of_the_best_worker_alone_is_estimated(tmp_path: Path) -> Non
     unpriced = run_with_calls("run_2", (SOLVE, (attempt("ada", cost=None),)), created_at=at)
     async with books(tmp_path) as kept:
         await kept.store.finish(known, unpriced)
-        page = (await kept.served.client.get("/v1/spend/saved", params=RANGE)).json()
+        page = (await kept.served.client.get("/v1/spend/single-worker", params=RANGE)).json()
     assert page["worker"] == "ada"
     assert (page["runs"], page["skipped_runs"], page["is_complete"]) == (1, 1, True)
     assert page["cost_usd"] == pytest.approx(0.75)

@@ -255,6 +255,6 @@ async def site_with_keys(serve: Serve) -> AsyncIterator[Site]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def on_a_page(page: Page, site: Site) -> Page:
     """A page on which modules can be called."""
-    await page.goto(site.url("/learning"))
+    await page.goto(site.url("/experiments"))
     await page.get_by_text("There are no trainings or evaluations yet.").wait_for()
     return page

@@ -79,7 +79,7 @@ async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/runs", "/runs/{run}", "/pool", "/keys", "/spend", "/learning", "/docs"]
+    "path", ["/", "/runs", "/runs/{run}", "/pool", "/keys", "/spend", "/experiments", "/docs"]
 )
 async def test_every_page_is_accessible(page: Page, site: Site, axe: str, path: str) -> None:
     run_id = await site.ask("Compare two proofs that there are infinitely many primes!")
@@ -136,9 +136,9 @@ async def test_samples_of_an_evaluation_are_accessible(
         (tmp_path / "measured" / name / "evaluation.json").write_text('{"n": 2}')
         line = {**sample, "right": right, "run": dump(kept_run(1))}
         (tmp_path / "measured" / name / "conductor.jsonl").write_text(json.dumps(line) + "\n")
-    async with serve(training_dirs=(str(tmp_path / "measured"),)) as site:
+    async with serve(experiment_dirs=(str(tmp_path / "measured"),)) as site:
         for query in ("", "?with=measured.second"):
-            await page.goto(site.url(f"/learning/measured.first{query}"))
+            await page.goto(site.url(f"/experiments/measured.first{query}"))
             await page.locator("details.result > summary").first.click()
             await page.get_by_text("Plan, prompts and replies").first.click()
             await page.locator(".result-run .step-head").first.wait_for()
@@ -159,7 +159,7 @@ async def test_training_curves_and_tables_are_accessible(
     (trained / "metrics.jsonl").write_text("".join(steps[-12:]))
     (trained / "samples.jsonl").write_text(json.dumps(samples) + "\n")
     settings = (str(trained), str(tmp_path / "mine"))
-    async with serve(training_dirs=settings) as site:
-        for path in ("/learning", "/learning/trained", "/learning/mine"):
+    async with serve(experiment_dirs=settings) as site:
+        for path in ("/experiments", "/experiments/trained", "/experiments/mine"):
             await page.goto(site.url(path))
             assert not await barriers_in_every_look(page, axe), path

@@ -74,7 +74,7 @@ def measured(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(serve: Serve, measured: Path) -> AsyncIterator[Site]:
-    async with serve(training_dirs=(str(measured),)) as made:
+    async with serve(experiment_dirs=(str(measured),)) as made:
         yield made
 
 
@@ -85,7 +85,7 @@ def results(page: Page) -> Locator:
 async def test_a_sample_has_question_grade_reason_plan_prompts_and_replies(
     page: Page, site: Site
 ) -> None:
-    await page.goto(site.url("/learning/measured.first"))
+    await page.goto(site.url("/experiments/measured.first"))
     await expect(results(page)).to_have_count(3)
     await results(page).nth(1).locator("> summary").click()
     card = page.get_by_role("article", name="conductor on sums/1")
@@ -111,20 +111,20 @@ async def test_a_sample_has_question_grade_reason_plan_prompts_and_replies(
 async def test_samples_are_filtered(
     page: Page, site: Site, field: str, value: str, left: tuple[str, ...]
 ) -> None:
-    await page.goto(site.url("/learning/measured.first"))
+    await page.goto(site.url("/experiments/measured.first"))
     await page.get_by_label(field, exact=True).select_option(value)
     await expect(page.locator(".result-title")).to_have_text([*left])
 
 
 async def test_samples_are_searched(page: Page, site: Site) -> None:
-    await page.goto(site.url("/learning/measured.first"))
+    await page.goto(site.url("/experiments/measured.first"))
     await page.get_by_label("Search").fill("japan")
     await expect(page.locator(".result-title")).to_have_text([QUESTIONS[2]])
     await expect(page.get_by_text("1 of 3 tasks")).to_be_visible()
 
 
 async def test_two_evaluations_are_compared_sample_by_sample(page: Page, site: Site) -> None:
-    await page.goto(site.url("/learning/measured.first"))
+    await page.goto(site.url("/experiments/measured.first"))
     await page.get_by_label("Compare with").select_option("measured/second")
     result = "first: conductor 66.7% right, second: conductor 66.7% right; 1 gained, 1 lost"
     await expect(page.get_by_text(result)).to_be_visible()
@@ -144,7 +144,7 @@ async def test_a_running_evaluation_shows_its_progress_and_new_samples(
 ) -> None:
     running = measured / "running"
     write(running, sample("conductor", 0, "42"))
-    await page.goto(site.url("/learning/measured.running"))
+    await page.goto(site.url("/experiments/measured.running"))
     await expect(page.get_by_label("conductor: 1 of 3")).to_be_visible()
     await expect(results(page)).to_have_count(1)
     write(running, sample("conductor", 1, "5"))

@@ -20,7 +20,7 @@ FIRST_PAGE_BYTES = 300_000
 
 async def test_every_answer_says_what_a_page_may_do(site: Site) -> None:
     async with httpx.AsyncClient(base_url=site.address) as client:
-        for path in ("/", "/runs/run_none", "/learning/a/b", "/static/app.js"):
+        for path in ("/", "/runs/run_none", "/experiments/a/b", "/static/app.js"):
             headers = (await client.get(path)).headers
             assert headers["content-security-policy"] == POLICY
             assert headers["x-content-type-options"] == "nosniff"

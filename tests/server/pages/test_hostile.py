@@ -195,13 +195,13 @@ async def test_on_the_pages_of_what_was_learned_none_executes(
 ) -> None:
     directory = tmp_path / HOSTILE[2]
     write_hostile_learning(directory)
-    async with serve(training_dirs=(str(directory),)) as site:
+    async with serve(experiment_dirs=(str(directory),)) as site:
         words = {}
-        await page.goto(site.url("/learning"))
+        await page.goto(site.url("/experiments"))
         links = page.get_by_role("table").get_by_role("link")
         await links.first.wait_for()
         addresses = [await link.get_attribute("href") for link in await links.all()]
-        for path in ("/learning", *sorted(filter(None, addresses))):
+        for path in ("/experiments", *sorted(filter(None, addresses))):
             words[path] = await read_harmlessly(page, site.url(path))
         listed, training, evaluation = words.values()
         assert HOSTILE[2] in listed

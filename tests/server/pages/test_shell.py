@@ -25,7 +25,7 @@ PAGES: Final = {
     "/pool": "Workers",
     "/keys": "Keys",
     "/spend": "Spend",
-    "/learning": "Learning",
+    "/experiments": "Experiments",
 }
 
 

@@ -238,8 +238,8 @@ async def spend(
     return document
 
 
-@router.get("/v1/spend/saved", tags=["spend"])
-async def saved_spending(
+@router.get("/v1/spend/single-worker", tags=["spend"])
+async def single_worker_spending(
     service: ServiceDep,
     principal: PrincipalDep,
     since: Annotated[date | None, Query(alias="from", description="first day, in UTC")] = None,
@@ -263,7 +263,7 @@ async def saved_spending(
             runs, alone = runs + 1, alone + cost
             spent += sum(call.cost_usd or 0.0 for call in run.calls)
     return {
-        "object": "spend.saved",
+        "object": "spend.single_worker",
         "from": first,
         "to": last,
         "worker": worker,

@@ -1,4 +1,4 @@
-"""The web pages: chat, runs, pool, spending, learning and the API reference.
+"""The web pages: chat, runs, pool, spending, experiments and the API reference.
 
 `static/` is served as it is, without a build step: its files are read once and held in memory,
 plain and gzipped. Their URLs hold a common fingerprint, so that browsers cache them for ever and
@@ -119,8 +119,8 @@ PAGES: Final = (
     "/pool",
     "/keys",
     "/spend",
-    "/learning",
-    "/learning/{rest:path}",
+    "/experiments",
+    "/experiments/{rest:path}",
     "/docs",
 )
 

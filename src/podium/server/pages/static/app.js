@@ -25,7 +25,7 @@ const ROUTES = [
   [/^\/pool\/?$/, () => import('./pages/pool.js')],
   [/^\/keys\/?$/, () => import('./pages/keys.js')],
   [/^\/spend\/?$/, () => import('./pages/spend.js')],
-  [/^\/learning(?:\/(?<rest>.*))?$/, () => import('./pages/learning.js')],
+  [/^\/experiments(?:\/(?<rest>.*))?$/, () => import('./pages/experiments.js')],
   [/^\/docs\/?$/, () => import('./pages/docs.js')],
 ];
 

@@ -286,7 +286,7 @@ function why({ right, error, error_source: source, judge, grader = '', expected,
  */
 async function whole({ evaluation, strategy }, { task, repeat }, signal) {
   const query = new URLSearchParams({ strategy, task, repeat: String(repeat) });
-  const address = `/v1/learning/${encodeURIComponent(evaluation)}/results/run?${query}`;
+  const address = `/v1/experiments/${encodeURIComponent(evaluation)}/results/run?${query}`;
   const { run, details } = await get(address, { signal });
   const load = async (/** @type {number} */ round, /** @type {number} */ index, nested = run.run_id) =>
     details.find(
@@ -311,6 +311,6 @@ async function whole({ evaluation, strategy }, { task, repeat }, signal) {
  * @param {boolean} [inBackground]
  */
 export async function fetchResults(name, signal, inBackground = false) {
-  return get(`/v1/learning/${encodeURIComponent(name)}/results`, { signal, inBackground });
+  return get(`/v1/experiments/${encodeURIComponent(name)}/results`, { signal, inBackground });
 }
 

@@ -24,7 +24,7 @@ export function samplesSection(name, query, { signal, navigate }) {
   };
   const choice = h('div', { class: 'field-row' });
   const body = h('div', {});
-  const element = h('section', { class: 'learning', hidden: true }, h('h2', {}, 'Samples'), choice, body);
+  const element = h('section', { class: 'experiments', hidden: true }, h('h2', {}, 'Samples'), choice, body);
   /** @type {any[]} */
   let own = [];
   /** @type {any[]} */
@@ -128,7 +128,7 @@ export function samplesSection(name, query, { signal, navigate }) {
       own = data;
       element.hidden = own.length === 0;
       if (isFirst) {
-        const listed = await get('/v1/learning', { signal, inBackground }).catch(() => ({ data: [] }));
+        const listed = await get('/v1/experiments', { signal, inBackground }).catch(() => ({ data: [] }));
         evaluations = listed.data;
         await showOther();
       } else draw();

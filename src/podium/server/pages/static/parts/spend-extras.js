@@ -26,7 +26,7 @@ export async function extras(range, day, signal) {
   const dates = new URLSearchParams(range);
   const [month, saved, keys] = await Promise.all([
     get(`/v1/spend?${days}`, options).catch(() => null),
-    get(`/v1/spend/saved?${dates}`, options).catch(() => null),
+    get(`/v1/spend/single-worker?${dates}`, options).catch(() => null),
     get('/v1/keys', options).catch(() => ({ data: [] })),
   ]);
   return h(

@@ -27,7 +27,7 @@ const EVERY_SECONDS = 2;
  * @param {Context} context
  */
 export function training(name, first, { step, onStep, signal }) {
-  const address = `/v1/learning/${encodeURIComponent(name)}`;
+  const address = `/v1/experiments/${encodeURIComponent(name)}`;
   const facts = h('dl', { class: 'facts' });
   const notes = h('div', {});
   const trouble = connection();

@@ -1,4 +1,4 @@
-"""The page Learning: curves that grow while a training writes, plans through time, evaluations."""
+"""The page Experiments: curves that grow while a training writes, sample plans, evaluations."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def trained(tmp_path: Path) -> Path:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def learning(serve: Serve, trained: Path) -> AsyncIterator[Site]:
-    async with serve(training_dirs=(str(trained),)) as made:
+async def experiments(serve: Serve, trained: Path) -> AsyncIterator[Site]:
+    async with serve(experiment_dirs=(str(trained),)) as made:
         yield made
 
 
-async def test_trainings_are_listed_and_lead_to_their_curves(learning: Site, page: Page) -> None:
-    await page.goto(learning.url("/learning"))
+async def test_trainings_are_listed_and_lead_to_their_curves(experiments: Site, page: Page) -> None:
+    await page.goto(experiments.url("/experiments"))
     await page.get_by_role("link", name="trained/etudes").click()
-    await page.wait_for_url("**/learning/trained.etudes")
+    await page.wait_for_url("**/experiments/trained.etudes")
     await expect(page.get_by_role("heading", level=1)).to_have_text("trained/etudes")
     for title in ("Reward", "Accuracy given a valid plan", "Variety of workers"):
         await expect(page.get_by_role("img", name=title, exact=True)).to_be_visible()
@@ -70,13 +70,13 @@ async def test_trainings_are_listed_and_lead_to_their_curves(learning: Site, pag
     numbers = page.get_by_role("region", name="Numbers of Reward")
     await expect(numbers.get_by_role("row").nth(2)).to_have_text("20.2")
     await page.go_back()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Learning")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Experiments")
 
 
 async def test_curves_grow_while_the_training_writes(
-    learning: Site, page: Page, trained: Path, clock: Clock
+    experiments: Site, page: Page, trained: Path, clock: Clock
 ) -> None:
-    await page.goto(learning.url("/learning/trained.etudes"))
+    await page.goto(experiments.url("/experiments/trained.etudes"))
     reward = page.locator("figure", has=page.get_by_role("img", name="Reward", exact=True))
     await expect(reward.locator("desc")).to_have_text("reward: from 0.1 to 0.2, step 1 to 2.")
     write(trained / "etudes" / "metrics.jsonl", metrics(3), {"step": 3, "held_out/reward": 0.9})
@@ -93,9 +93,9 @@ async def test_curves_grow_while_the_training_writes(
 
 
 async def test_a_slider_leads_through_the_plans_by_keyboard_and_by_address(
-    learning: Site, page: Page
+    experiments: Site, page: Page
 ) -> None:
-    await page.goto(learning.url("/learning/trained.etudes"))
+    await page.goto(experiments.url("/experiments/trained.etudes"))
     sample = page.locator(".sample")
     await expect(sample).to_contain_text("A late <b>question</b>?")
     await expect(page.locator(".moments .chart-bar")).to_have_count(2)
@@ -104,21 +104,21 @@ async def test_a_slider_leads_through_the_plans_by_keyboard_and_by_address(
     await page.keyboard.press("ArrowLeft")
     await expect(sample).to_contain_text("An early question?")
     assert await slider.get_attribute("aria-valuetext") == "step 1"
-    assert page.url.endswith("/learning/trained.etudes?step=1")
+    assert page.url.endswith("/experiments/trained.etudes?step=1")
     await page.reload()
     await expect(sample).to_contain_text("An early question?")
     await slider.focus()
     await page.keyboard.press("End")
     await expect(sample).to_contain_text("A late")
-    assert page.url.endswith("/learning/trained.etudes")
+    assert page.url.endswith("/experiments/trained.etudes")
 
 
 async def test_many_lines_of_one_kind_are_drawn_apart_each_with_its_name(
-    learning: Site, page: Page, trained: Path
+    experiments: Site, page: Page, trained: Path
 ) -> None:
     kinds = {f"accuracy/chain-{number}": number / 10 for number in (1, 2, 10, 3, 4)}
     write(trained / "etudes" / "metrics.jsonl", metrics(3, **kinds), metrics(4, **kinds))
-    await page.goto(learning.url("/learning/trained.etudes"))
+    await page.goto(experiments.url("/experiments/trained.etudes"))
     family = page.locator("figure", has_text="Accuracy by kind of question")
     heads = family.locator(".multiple-head")
     await expect(heads).to_have_text(
@@ -129,21 +129,23 @@ async def test_many_lines_of_one_kind_are_drawn_apart_each_with_its_name(
     await expect(family.locator(".chart-note")).to_contain_text("whose answer was right")
 
 
-async def test_names_are_sorted_as_people_count(learning: Site, page: Page, trained: Path) -> None:
+async def test_names_are_sorted_as_people_count(
+    experiments: Site, page: Page, trained: Path
+) -> None:
     for number in (10, 2, 1):
         write(trained / f"grpo-{number}" / "metrics.jsonl", metrics(1))
-    await page.goto(learning.url("/learning"))
+    await page.goto(experiments.url("/experiments"))
     rows = page.get_by_role("region", name="Trainings").get_by_role("rowheader")
     names = ["trained/etudes", *(f"trained/grpo-{number}" for number in (1, 2, 10))]
     await expect(rows).to_have_text(names)
 
 
 async def test_a_training_that_has_not_begun_says_so(
-    learning: Site, page: Page, trained: Path, clock: Clock
+    experiments: Site, page: Page, trained: Path, clock: Clock
 ) -> None:
     (trained / "new").mkdir()
     (trained / "new" / "metrics.jsonl").touch()
-    await page.goto(learning.url("/learning/trained.new"))
+    await page.goto(experiments.url("/experiments/trained.new"))
     await expect(page.get_by_text("No step is written down yet.")).to_be_visible()
     write(trained / "new" / "metrics.jsonl", metrics(1))
     await clock.run_for(2500)
@@ -152,39 +154,39 @@ async def test_a_training_that_has_not_begun_says_so(
 
 
 async def test_without_a_directory_the_page_says_how_to_name_one(site: Site, page: Page) -> None:
-    await page.goto(site.url("/learning"))
+    await page.goto(site.url("/experiments"))
     await expect(page.get_by_text("There are no trainings or evaluations yet.")).to_be_visible()
-    await expect(page.locator("code", has_text='training_dirs = ["trained"')).to_be_visible()
+    await expect(page.locator("code", has_text='experiment_dirs = ["trained"')).to_be_visible()
 
 
 async def test_an_unknown_name_is_reported_with_a_link_back(
-    learning: Site, page: Page, watched: Watched
+    experiments: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("Failed to load resource")
-    await page.goto(learning.url("/learning/trained.gone"))
+    await page.goto(experiments.url("/experiments/trained.gone"))
     await expect(page.get_by_role("alert")).to_contain_text("not found: 'trained.gone'")
-    await page.get_by_role("link", name="← Learning").click()
+    await page.get_by_role("link", name="← Experiments").click()
     await expect(page.get_by_role("link", name="trained/etudes")).to_be_visible()
 
 
 async def test_a_server_that_goes_away_leaves_the_curves_and_says_so(
-    learning: Site, page: Page, watched: Watched, clock: Clock
+    experiments: Site, page: Page, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("Failed to load resource")
-    await page.goto(learning.url("/learning/trained.etudes"))
+    await page.goto(experiments.url("/experiments/trained.etudes"))
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
-    await page.route("**/v1/learning/**", lambda route: route.abort())
+    await page.route("**/v1/experiments/**", lambda route: route.abort())
     await clock.run_for(2500)
     await expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
 
 
 async def test_curves_stay_where_only_the_samples_cannot_be_had_and_those_come_later(
-    learning: Site, page: Page, watched: Watched, clock: Clock
+    experiments: Site, page: Page, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("Failed to load resource")
     await page.route("**/samples", lambda route: route.abort())
-    await page.goto(learning.url("/learning/trained.etudes"))
+    await page.goto(experiments.url("/experiments/trained.etudes"))
     await expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
     await page.unroute("**/samples")
@@ -194,13 +196,13 @@ async def test_curves_stay_where_only_the_samples_cannot_be_had_and_those_come_l
 
 
 async def test_an_evaluation_is_a_table_with_intervals_once_it_is_done(
-    learning: Site, page: Page, trained: Path, clock: Clock
+    experiments: Site, page: Page, trained: Path, clock: Clock
 ) -> None:
     mine = trained / "mine"
     mine.mkdir()
     (mine / "evaluation.json").write_text('{"suite": "etudes", "seed": 7, "limit": 40}')
     write(mine / "ideal.jsonl", {"strategy": "ideal"}, {"strategy": "ideal"})
-    await page.goto(learning.url("/learning/trained.mine"))
+    await page.goto(experiments.url("/experiments/trained.mine"))
     await expect(page.get_by_text("ideal 2")).to_be_visible()
     row = {
         "strategy": "ideal", "accuracy": 0.3, "interval": [0.18, 0.45], "faults": 0, "note": "",
@@ -217,7 +219,7 @@ async def test_an_evaluation_is_a_table_with_intervals_once_it_is_done(
 
 
 async def test_a_report_runs_nothing_and_reaches_nothing_of_ours(
-    learning: Site, page: Page, context: BrowserContext, trained: Path
+    experiments: Site, page: Page, context: BrowserContext, trained: Path
 ) -> None:
     mine = trained / "mine"
     mine.mkdir()
@@ -225,9 +227,9 @@ async def test_a_report_runs_nothing_and_reaches_nothing_of_ours(
     (mine / "report.html").write_text(
         "<!doctype html><title>A report</title><p id=shown>as written</p>"
         "<script>document.getElementById('shown').textContent = 'run'</script>"
-        f"<img src='{learning.address}/v1/runs'>"
+        f"<img src='{experiments.address}/v1/runs'>"
     )
-    await page.goto(learning.url("/learning"))
+    await page.goto(experiments.url("/experiments"))
     async with context.expect_page() as opened:
         await page.get_by_role("link", name="Report of trained/mine").click()
     report = await opened.value
@@ -237,11 +239,14 @@ async def test_a_report_runs_nothing_and_reaches_nothing_of_ours(
 
 
 async def test_a_small_window_does_not_scroll_sideways(
-    learning: Site, page: Page, trained: Path
+    experiments: Site, page: Page, trained: Path
 ) -> None:
     (trained / "etudes" / "report.html").write_text("<p>")
     await page.set_viewport_size({"width": 380, "height": 800})
-    for path, there in (("/learning", "trained/etudes"), ("/learning/trained.etudes", "Reward")):
-        await page.goto(learning.url(path))
+    for path, there in (
+        ("/experiments", "trained/etudes"),
+        ("/experiments/trained.etudes", "Reward"),
+    ):
+        await page.goto(experiments.url(path))
         await expect(page.get_by_text(there, exact=True).first).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth") <= 380

@@ -1,4 +1,4 @@
-"""Training runs, evaluations and reports below the directories of `training_dirs` in `[server]`.
+"""Training runs, evaluations and reports below the directories of `experiment_dirs` in `[server]`.
 
 They require the scope `admin` where keys are required.
 """
@@ -32,7 +32,7 @@ from podium.server.training_runs import (
 )
 from podium.server.worker_statistics import format_timestamp
 
-router = APIRouter(prefix="/v1/learning", tags=["learning"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 MAX_REPORT_BYTES: Final = 64_000_000
 
@@ -47,14 +47,14 @@ SANDBOX_HEADERS: Final = {
 """Headers of a report, which is a foreign file: the browser sandboxes it without scripts, network
 access or an origin."""
 
-Name = Annotated[str, Path(max_length=300, description="as GET /v1/learning lists it")]
+Name = Annotated[str, Path(max_length=300, description="as GET /v1/experiments lists it")]
 
 
 @router.get("")
-async def learning(service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
+async def experiments(service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
     """List training runs, evaluations and reports. Requires the scope `admin`."""
     principal.require("admin")
-    named = await asyncio.to_thread(find_directories, service.settings.training_dirs)
+    named = await asyncio.to_thread(find_directories, service.settings.experiment_dirs)
     return {
         "object": "list",
         "data": await asyncio.to_thread(
@@ -157,10 +157,10 @@ async def _evaluation(name: str, service: Service, principal: Principal) -> Arti
 
 async def _find(name: str, service: Service, principal: Principal) -> Artifact:
     principal.require("admin")
-    found = await asyncio.to_thread(find_artifact, service.settings.training_dirs, name)
+    found = await asyncio.to_thread(find_artifact, service.settings.experiment_dirs, name)
     if found is None:
         raise ApiError(
-            "not_found", f"not found: {name[:200]!r}; GET /v1/learning lists what exists"
+            "not_found", f"not found: {name[:200]!r}; GET /v1/experiments lists what exists"
         )
     return found
 

@@ -1,4 +1,4 @@
-// Learning and measuring: the trainings and evaluations below the directories that the
+// The page Experiments: the trainings and evaluations below the directories that the
 // configuration names, each with a page of its own that grows while it goes on.
 
 import { get } from '../lib/api.js';
@@ -10,7 +10,7 @@ import { connection, refresh, loadAndPoll } from '../parts/polling.js';
 import { table } from '../parts/table.js';
 import { training } from '../parts/training.js';
 
-export const title = 'Learning';
+export const title = 'Experiments';
 
 const EVERY_SECONDS = 5;
 
@@ -37,7 +37,7 @@ export async function show(root, context) {
  * @param {string} [name] Of one of them: the way back stands above it.
  */
 function head(words, name) {
-  const back = h('p', {}, h('a', { href: '/learning' }, '← Learning'));
+  const back = h('p', {}, h('a', { href: '/experiments' }, '← Experiments'));
   return [name && back, h('div', { class: 'page-head' }, h('h1', {}, words))];
 }
 
@@ -47,11 +47,11 @@ function head(words, name) {
  */
 async function showAll(root, { signal }) {
   const trouble = connection();
-  const content = h('div', { class: 'learning' });
+  const content = h('div', { class: 'experiments' });
   let before = '';
   await loadAndPoll(
     async (inBackground) => {
-      const page = await get('/v1/learning', { signal, inBackground });
+      const page = await get('/v1/experiments', { signal, inBackground });
       if (JSON.stringify(page) === before) return;
       before = JSON.stringify(page);
       refresh(content, listed(page), page.directories.map(missing));
@@ -82,7 +82,7 @@ function listed({ data, directories }) {
         '.',
         h('code', { class: 'setting' }, 'podium eval run mine.jsonl --output measured/mine'),
         'Other directories are named in podium.toml:',
-        h('code', { class: 'setting' }, '[server]\ntraining_dirs = ["trained", "measured"]'),
+        h('code', { class: 'setting' }, '[server]\nexperiment_dirs = ["trained", "measured"]'),
       ),
     );
   }
@@ -138,7 +138,7 @@ function reportCell(each, all) {
 
 /** @param {{name: string, title: string}} each */
 function nameLink({ name, title: words }) {
-  return h('a', { href: `/learning/${encodeURIComponent(name)}`, id: `learning-${name}` }, words);
+  return h('a', { href: `/experiments/${encodeURIComponent(name)}`, id: `experiments-${name}` }, words);
 }
 
 /**
@@ -150,7 +150,7 @@ function report(name, of) {
   return h(
     'a',
     {
-      href: `/v1/learning/${encodeURIComponent(name)}/report`,
+      href: `/v1/experiments/${encodeURIComponent(name)}/report`,
       target: '_blank',
       rel: 'noopener noreferrer',
     },
@@ -170,7 +170,7 @@ function missing({ path, problem }) {
  * @param {import('../app.js').Context} context
  */
 async function showOne(root, name, { query, signal, navigate }) {
-  const path = `/learning/${encodeURIComponent(name)}`;
+  const path = `/experiments/${encodeURIComponent(name)}`;
   const address = `/v1${path}`;
   const first = await get(address, { signal });
   if (first.object === 'report') {
@@ -190,7 +190,7 @@ async function showOne(root, name, { query, signal, navigate }) {
     return;
   }
   const trouble = connection();
-  const content = h('div', { class: 'learning' });
+  const content = h('div', { class: 'experiments' });
   const { samplesSection } = await import('../parts/samples-section.js');
   const samples = samplesSection(name, query, { signal, navigate });
   let waiting = first;
