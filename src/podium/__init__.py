@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
     from podium.core.task import Task, grader
     from podium.core.worker import Caller, Worker
     from podium.core.workflow import Step, Workflow
-    from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
+    from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
     from podium.engine.guardrails import Grounding, Guardrail, GuardrailInput, Redaction
     from podium.engine.runner import ConductorWorker, Options
     from podium.store import RunStore, open_store
@@ -73,7 +73,7 @@ _NAMES = {
     "podium.core.task": "Task grader",
     "podium.core.worker": "Caller Worker",
     "podium.core.workflow": "Step Workflow",
-    "podium.engine": "BreakerPolicy Hedge RetryPolicy Toolbox",
+    "podium.engine": "BreakerPolicy RetryPolicy Toolbox",
     "podium.engine.guardrails": "Grounding Guardrail GuardrailInput Redaction",
     "podium.engine.runner": "ConductorWorker Options",
     "podium.store": "RunStore open_store",
@@ -103,7 +103,6 @@ __all__ = [
     "Grounding",
     "Guardrail",
     "GuardrailInput",
-    "Hedge",
     "Image",
     "Limits",
     "Message",

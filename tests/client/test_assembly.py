@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium import AsyncPodium, Hedge
+from podium import AsyncPodium
 from podium.cli.options import exclude_workers
 from podium.client.assembly import assemble, load_router, read_workflow_file
 from podium.conductors import (
@@ -54,29 +54,6 @@ def test_settings_become_workers_and_a_conductor(tmp_path: Path) -> None:
     assert [worker.profile.name for worker in assembly.workers] == ["a", "lead"]
     assert isinstance(assembly.conductor, RulesConductor)
     assert assembly.pool["lead"].fallback == "a"
-
-
-def test_a_worker_may_be_hedged_and_its_target_is_checked(tmp_path: Path) -> None:
-    other = SCRIPTED.replace('name = "a"', 'name = "b"').partition('[[worker]]\nname = "lead')[0]
-    hedged = "hedge = { after_seconds = 2.0, after_percentile = 95, to = 'b' }\n"
-    text = SCRIPTED.replace("options", hedged + "options", 1) + other
-    settings = load(settings_file(tmp_path, text))
-    assert settings.hedges == {"a": Hedge(after_seconds=2.0, after_percentile=95, to="b")}
-    for wrong, problem in (
-        ("after_seconds = 2.0, to = 'nobody'", "names 'nobody', which is no worker of the pool"),
-        ("after_seconds = 2.0, to = 'lead'", "names 'lead', which is no worker of the pool"),
-        ("after_seconds = 0.0", r"worker\[0\].hedge.after_seconds"),
-        ("to = 'b'", "needs after_seconds or after_percentile"),
-    ):
-        other_way = text.replace(hedged, f"hedge = {{ {wrong} }}\n")
-        with pytest.raises(ConfigError, match=problem):
-            load(settings_file(tmp_path, other_way))
-
-
-def test_a_conductor_can_have_no_hedge_of_its_own(tmp_path: Path) -> None:
-    text = SCRIPTED + "hedge = { after_seconds = 2.0 }\n"
-    with pytest.raises(ConfigError, match=r"worker\[1\].hedge has no effect on a conductor"):
-        load(settings_file(tmp_path, text))
 
 
 async def test_a_trained_conductor_falls_back_to_the_worker_that_was_named(tmp_path: Path) -> None:
@@ -178,19 +155,6 @@ async def test_closing_closes_the_workers_that_hold_something_open() -> None:
     async with AsyncPodium([worker], FixedConductor(Workflow((Step("a", "do"),)))) as podium:
         await podium.ask("why?")
     assert worker.closed == 1
-
-
-async def test_hedges_of_the_settings_and_of_the_caller_reach_the_engine(tmp_path: Path) -> None:
-    hedged = "hedge = { after_seconds = 2.0 }\n"
-    text = SCRIPTED.replace("options", hedged + "options", 1) + "[store]\npath = 'runs.db'\n"
-    settings = load(settings_file(tmp_path, text))
-    async with AsyncPodium(settings=settings) as podium:
-        assert (await podium.open()).call_policy.hedges.policies == settings.hedges != {}
-    async with AsyncPodium(settings=settings, hedges={}) as podium:
-        assert (await podium.open()).call_policy.hedges.policies == {}
-    async with AsyncPodium(settings=settings, hedges={"x": Hedge(after_seconds=1.0)}) as podium:
-        with pytest.raises(ConfigError, match="the hedge of 'x' names 'x'"):
-            await podium.open()
 
 
 ROUTED = f"""

@@ -351,18 +351,6 @@ class Shared:
         return False
 
 
-@pytest.mark.parametrize("problem", [None, BudgetUnavailable("the database is away")])
-async def test_a_hedge_is_not_called_without_a_confirmed_reservation(
-    problem: Exception | None,
-) -> None:
-    shared_budget, worker = Shared(problem), ReplyStream("yes")
-    call_policy = CallPolicy()
-    call_policy.bind()
-    calls = Calls(call_policy, Ledger(Budget(), shared_budget=shared_budget), call_policy.clock())
-    assert await calls.make_hedge(worker, ASK, None) is None
-    assert (shared_budget.held, calls.attempts) == (0, [])
-
-
 async def test_no_call_is_made_while_the_budget_is_unavailable() -> None:
     shared_budget, worker = Shared(BudgetUnavailable("the database is away")), ReplyStream("yes")
     call_policy = CallPolicy()

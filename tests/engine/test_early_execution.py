@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,7 +28,6 @@ from podium.core.request import (
     ToolResult,
     Usage,
 )
-from podium.core.retry import Hedge
 from podium.core.run import Run, dump, load
 from podium.core.worker import Worker
 from podium.core.workflow import Condition, Step, Workflow
@@ -113,7 +112,6 @@ async def ask(
     guardrails: Sequence[Guardrail] = (),
     pool: Pool = POOL,
     nested: Conductor | None = None,
-    hedges: Mapping[str, Hedge] | None = None,
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS,
 ) -> Run:
     workers = workers or [Diligent(name) for name in NAMES]
@@ -124,7 +122,7 @@ async def ask(
         ModelConductor(planner, overlap=overlap, speculate=speculate, fallback="bert"),
         [*workers, *leaders],
         pool=pool,
-        call_policy=CallPolicy(RetryPolicy(initial_wait_seconds=0.0), hedges=hedges),
+        call_policy=CallPolicy(RetryPolicy(initial_wait_seconds=0.0)),
         nested_conductor=nested,
         guardrails=guardrails,
     )
@@ -223,25 +221,18 @@ CHIEF = ConductorWorker(WorkerProfile(name="chief")).profile
 
 
 @pytest.mark.parametrize(
-    ("profiles", "hedges"),
+    "profiles",
     [
-        ([replace(CHIEF, name="anna")], None),
-        ([WorkerProfile(name="anna", fallback="chief")], None),
-        (
-            [
-                WorkerProfile(name="anna", fallback="bert"),
-                WorkerProfile(name="bert", fallback="chief"),
-            ],
-            {},
-        ),
-        (
-            [WorkerProfile(name="anna"), WorkerProfile(name="bert", fallback="chief")],
-            {"anna": Hedge(after_seconds=1.0, to="bert")},
-        ),
+        [replace(CHIEF, name="anna")],
+        [WorkerProfile(name="anna", fallback="chief")],
+        [
+            WorkerProfile(name="anna", fallback="bert"),
+            WorkerProfile(name="bert", fallback="chief"),
+        ],
     ],
 )
 async def test_a_step_that_may_lead_a_nested_run_waits_for_the_plan(
-    profiles: list[WorkerProfile], hedges: dict[str, Hedge] | None
+    profiles: list[WorkerProfile],
 ) -> None:
     named = {profile.name: profile for profile in (*POOL, CHIEF, *profiles)}
     nested = ModelConductor(SlowPlanner(plan_text(Workflow((Step("bert", "dig"),)))))
@@ -252,7 +243,6 @@ async def test_a_step_that_may_lead_a_nested_run_waits_for_the_plan(
         events,
         pool=Pool(tuple(named.values())),
         nested=nested,
-        hedges=hedges,
     )
     assert run.status == "answered"
     assert run.steps[0].started_ms > run.rounds[0].planning_attempts[0].finished_ms

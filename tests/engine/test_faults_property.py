@@ -15,8 +15,7 @@ from podium.core.pool import Limits, WorkerProfile
 from podium.core.request import NO_USAGE, Delta, Price, Reply, Request, Usage, plausible_usage
 from podium.core.run import Attempt, Run
 from podium.core.workflow import Step, Workflow
-from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
-from podium.engine.hedging import LOST_RACE
+from podium.engine import BreakerPolicy, CallPolicy, RetryPolicy
 from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker
 
@@ -89,11 +88,10 @@ async def performed(
     *,
     stream: bool,
     breaker: BreakerPolicy | None = None,
-    hedges: Mapping[str, Hedge] | None = None,
 ) -> list[Run]:
     """Many runs, so many of them at once."""
     time = Time()
-    call_policy = CallPolicy(RetryPolicy(), breaker, hedges, clock=time, sleep=time.sleep)
+    call_policy = CallPolicy(RetryPolicy(), breaker, clock=time, sleep=time.sleep)
     runner = Runner(FixedConductor(DIAMOND), workers, call_policy=call_policy)
     options = Options(budget=Budget(usd=1.0))
     places = asyncio.Semaphore(IN_FLIGHT)
@@ -180,30 +178,3 @@ async def test_a_worker_that_is_down_is_hardly_asked_and_every_run_is_answered()
     assert down.worker.calls < RUNS / 4, "half of 1,200 steps are its own"
     for worker in workers:
         check_exact(runs, worker)
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_hedged_runs_all_end_and_every_call_of_theirs_is_on_record(stream: bool) -> None:
-    faults = evenly(0.3)
-    first, second = observed("first", faults), observed("second", faults)
-    reserve = observed("reserve", faults)
-    workers = [first, second, reserve]
-    hedges = {
-        "first": Hedge(after_seconds=1.0, to="reserve"),
-        "second": Hedge(after_seconds=1.0),
-    }
-    runs = await asyncio.wait_for(performed(workers, stream=stream, hedges=hedges), 60)
-    lost = 0
-    for run in runs:
-        check_ended(run)
-        assert run.spent.calls == len(list(run.calls))
-        assert run.spent.usd <= 1.0
-    for worker in workers:
-        attempts = attempts_of(runs, worker)
-        check_replies(attempts, worker)
-        assert len(attempts) == worker.worker.calls
-        given_up = [attempt for attempt in attempts if attempt.error == LOST_RACE]
-        assert all(attempt.cost_usd is None for attempt in given_up), "unknown is not zero"
-        lost += len(given_up)
-    assert lost > 20
-    assert sum(run.status == "answered" for run in runs) >= 0.99 * RUNS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ from podium.core.pool import Pool, WorkerProfile, check_excluded, excludable_nam
 from podium.core.run import Round, Run, Tier
 from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
-from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy, Toolbox, check_hedges
+from podium.engine import BreakerPolicy, CallPolicy, RetryPolicy, Toolbox
 from podium.engine.guardrails import Guardrail, Hook, as_guardrail
 from podium.engine.guardrails.chain import GuardrailStates
 from podium.engine.guardrails.redaction import restore_events
@@ -244,7 +244,6 @@ class AsyncPodium:
         options: Defaults of every run.
         retry: When a failed call is made again.
         breaker: When a failing worker is not called for a while.
-        hedges: When another worker is called as well, by the name of the slow one.
         store: A file, a database URL, or a store of your own, which stays yours to close.
         settings: Settings, or the path of a configuration file.
         toolbox: Tools that workers may call, instead of those of the settings' MCP servers.
@@ -265,7 +264,6 @@ class AsyncPodium:
         options: Options | None = None,
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
-        hedges: Mapping[str, Hedge] | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | Path | str | None = None,
         toolbox: Toolbox | None = None,
@@ -286,7 +284,6 @@ class AsyncPodium:
         self._options = options
         self._retry = retry
         self._breaker = breaker
-        self._hedges = hedges
         self._store = store
         self._settings = settings
         self._toolbox = toolbox
@@ -462,7 +459,7 @@ class AsyncPodium:
         # The store comes last: settings that cannot be used must not leave it open.
         settings = None
         assembly, options = self._assembly, self._options
-        retry, breaker, hedges = self._retry, self._breaker, self._hedges
+        retry, breaker = self._retry, self._breaker
         if assembly is None:
             settings = await self._read_settings()
             assembly = assemble(settings, os.environ, self._http)
@@ -473,15 +470,12 @@ class AsyncPodium:
                 if self._conductor is not None:  # it is meant to plan
                     options = replace(options, tier="ultra")
             retry, breaker = retry or settings.retry, breaker or settings.breaker
-            hedges = settings.hedges if hedges is None else hedges
         if self._guardrails:
             guardrails = (*assembly.guardrails, *self._guardrails)
             assembly = replace(assembly, guardrails=guardrails)
         if self._router is not None:
             router = self._router.fit_to(assembly.pool)
             assembly = replace(assembly, load_router=lambda: router)
-        if hedges:
-            check_hedges(hedges, assembly.pool)
         lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
         store = await self._open_store(settings, lease)
         self._to_close.push_async_callback(assembly.close)
@@ -492,7 +486,7 @@ class AsyncPodium:
             await opened.open()
         heartbeat = Heartbeat(store, seconds=lease / HEARTBEATS_PER_LEASE)
         self._to_close.push_async_callback(heartbeat.close)
-        call_policy = CallPolicy(retry, breaker or BreakerPolicy(), hedges)
+        call_policy = CallPolicy(retry, breaker or BreakerPolicy())
         return Runtime(assembly, store, options or Options(), call_policy, toolbox, heartbeat)
 
     async def _read_settings(self) -> Settings:

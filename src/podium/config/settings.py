@@ -40,7 +40,7 @@ from podium.core.budget import DEFAULT_BUDGET, Budget
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER, Limits, Pool, WorkerProfile
 from podium.core.request import FREE, Price
-from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
+from podium.core.retry import BreakerPolicy, RetryPolicy
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Catalogue, CatalogueEntry
@@ -81,7 +81,6 @@ class WorkerSettings:
     base_url: str = ""
     key_env: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    hedge: Hedge | None = None
     deployments: tuple[DeploymentSettings, ...] = ()
     balance: Balance = "least-latency"
     entry: CatalogueEntry | None = field(default=None, repr=False, compare=False)
@@ -193,8 +192,6 @@ class Settings:
     warnings: tuple[str, ...] = ()
     pool: Pool = field(init=False, repr=False, compare=False)
     """The workers' profiles, as conductors and the engine take them."""
-    hedges: Mapping[str, Hedge] = field(init=False, repr=False, compare=False)
-    """The hedges, by the workers' names."""
     run_budget: Budget = field(init=False, repr=False, compare=False)
     """The caps of a run: those of the budget, and `DEFAULT_RUN_USD` where none is on money,
     workers cost money and all prices are known."""
@@ -203,8 +200,6 @@ class Settings:
         profiles = tuple(worker.profile for worker in self.workers)
         pool = Pool(profiles, share_question=self.share_question, mask_names=self.mask_names)
         object.__setattr__(self, "pool", pool)
-        hedges = {one.profile.name: one.hedge for one in self.workers if one.hedge is not None}
-        object.__setattr__(self, "hedges", hedges)
         planner, budget = self.conductor.worker, self.budget
         if planner is not None:
             profiles += (planner.profile,)
@@ -271,8 +266,6 @@ def _settings(
         guardrails=config.guardrail,
         warnings=tuple(_warnings(workers, today)),
     )
-    if settings.hedges:
-        check_hedges(settings.hedges, settings.pool)
     able = [one.name for one in settings.pool.workers if one.is_model]
     conductor = _conductor(config.conductor, settings, able, planner)
     _check_guardrails(config.guardrail, able, conductor.rounds)
@@ -375,7 +368,6 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         options=options,
         deployments=_deployments(table, profile, options),
         balance=table.balance,
-        hedge=table.hedge.hedge() if table.hedge else None,
         entry=entry,
     )
 

@@ -1,4 +1,4 @@
-"""The tables `[[worker]]`: a worker, its limits and its hedge."""
+"""The tables `[[worker]]`: a worker and its limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from podium._util.tables import Table, Tokens
 from podium.config.problems import check_address, find_secret, secret_problem, suggest
 from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER
-from podium.core.retry import Hedge
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Capabilities, PriceTable
 from podium.workers.endpoints import KNOWN_ENDPOINTS
@@ -101,24 +100,6 @@ ONLY_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     PYTHON_PROVIDER: tuple(field.name for field in fields(ProgramLimits)),
 }
 """All options of a provider that sends none of them on."""
-
-
-class HedgeTable(Table):
-    """When another call is made beside one that has not begun to answer. Both are paid for."""
-
-    after_seconds: Seconds | None = Field(default=None, description="after so many seconds")
-    after_percentile: Annotated[float, Field(gt=0, lt=100)] | None = Field(
-        default=None,
-        description="when it takes longer than this percentile of its latest calls; until there "
-        "are 20 of them, `after_seconds`",
-    )
-    to: Name | None = Field(
-        default=None,
-        description="the worker that is called; by default its `fallback`, or else itself again",
-    )
-
-    def hedge(self) -> Hedge:
-        return Hedge(**self.model_dump())
 
 
 class LimitsTable(Table):
@@ -210,11 +191,6 @@ class WorkerTable(Table):
     options: dict[str, Any] = Field(
         default={}, description="the vendor's own extras, added to every request"
     )
-    hedge: HedgeTable | None = Field(
-        default=None,
-        description="when another worker is called as well because this one is slow; by default, "
-        "never",
-    )
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
@@ -243,11 +219,6 @@ class WorkerTable(Table):
         self._check_deployments()
         if secret := find_secret(self.options, "options"):
             raise ValueError(secret_problem(secret))
-        if self.hedge and self.provider == CONDUCTOR_PROVIDER:
-            raise ValueError(
-                "hedge has no effect on a conductor, which makes no call of its own; "
-                "give it to the workers that it calls"
-            )
         changes: dict[str, Any] = {}
         model = self.model or self.name
         if (weights := absolute_weights(model, self.provider, info)) != model:

@@ -1,14 +1,12 @@
-"""Policies of calls: retries, circuit breakers and hedges."""
+"""Policies of calls: retries and circuit breakers."""
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from podium.core.errors import ConfigError, WorkerError
-from podium.core.pool import Pool
+from podium.core.errors import WorkerError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,44 +54,3 @@ class BreakerPolicy:
     window: int = 50
     cooldown_seconds: float = 5.0
     max_cooldown_seconds: float = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hedge:
-    """When a second call is made beside one that has not begun to answer.
-
-    Args:
-        after_seconds: After so many seconds; beside a percentile, until there are enough calls.
-        after_percentile: Past this percentile of the worker's latest calls.
-        to: The second worker: by default the `fallback`, else the same worker again.
-
-    Raises:
-        ConfigError: Neither is given, or one is out of range.
-
-    """
-
-    after_seconds: float | None = None
-    after_percentile: float | None = None
-    to: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.after_seconds is None and self.after_percentile is None:
-            raise ConfigError("a hedge needs after_seconds or after_percentile; give one")
-        if self.after_seconds is not None and not 0 <= self.after_seconds < math.inf:
-            raise ConfigError(f"hedge.after_seconds is {self.after_seconds}; give a number")
-        if self.after_percentile is not None and not 0 < self.after_percentile < 100:
-            raise ConfigError(
-                f"hedge.after_percentile is {self.after_percentile}; give one between 0 and 100"
-            )
-
-
-def check_hedges(hedges: Mapping[str, Hedge], pool: Pool) -> None:
-    """Raise `ConfigError` for hedges of or to unknown workers."""
-    able = [worker.name for worker in pool.workers if worker.is_model]
-    for name, hedge in hedges.items():
-        for named in (name, hedge.to or name):
-            if named not in able:
-                raise ConfigError(
-                    f"the hedge of {name!r} names {named!r}, which is no worker of the pool that "
-                    f"can be called; it has {', '.join(able)}"
-                )

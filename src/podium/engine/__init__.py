@@ -1,6 +1,6 @@
 """The engine: it executes workflows and never plans."""
 
-from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
+from podium.core.retry import BreakerPolicy, RetryPolicy
 from podium.core.worker import Toolbox
 from podium.engine.calls import CallPolicy, Calls
 from podium.engine.execution import Execution, RunContext
@@ -10,9 +10,7 @@ __all__ = [
     "CallPolicy",
     "Calls",
     "Execution",
-    "Hedge",
     "RetryPolicy",
     "RunContext",
     "Toolbox",
-    "check_hedges",
 ]

@@ -10,8 +10,7 @@ import asyncio
 import math
 import time
 from asyncio import current_task
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -20,8 +19,6 @@ from podium._util.rate_limit import RateLimiter
 from podium.core.budget import CallReservation, Ledger, cap_output, estimate_input_tokens
 from podium.core.errors import (
     BadReply,
-    BudgetExhausted,
-    BudgetUnavailable,
     PodiumError,
     RequestRefused,
     TimedOut,
@@ -30,7 +27,7 @@ from podium.core.errors import (
 )
 from podium.core.pool import Limits
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Reply, Request, Usage, plausible_usage
-from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
+from podium.core.retry import BreakerPolicy, RetryPolicy
 from podium.core.run import Attempt
 from podium.core.worker import OnDelta, OnRetry, Worker
 from podium.engine.breakers import Breakers, Clock
@@ -44,12 +41,6 @@ MAX_RESUMED_CHARS: Final = 100_000
 MAX_CHARS_PER_TOKEN: Final = 32
 SPARE_CHARS: Final = 10_000
 """A stream with a token limit is stopped after `SPARE_CHARS + MAX_CHARS_PER_TOKEN * max_tokens`."""
-
-MIN_LATENCIES: Final = 20
-"""The fewest calls that give a percentile."""
-
-MAX_LATENCIES: Final = 200
-"""The most latest calls that a percentile is of."""
 
 CanFallBack = Callable[[], bool]
 """True if a fallback would take over from this worker."""
@@ -149,28 +140,8 @@ class WorkerLimiter:
             self._rates.correct(used - min(estimated_tokens, self._max_tokens))
 
 
-class Hedges:
-    """Hedge policies by worker, and the latest times to the first token."""
-
-    def __init__(self, policies: Mapping[str, Hedge]) -> None:
-        self.policies = dict(policies)
-        self._latencies: dict[str, deque[float]] = {}
-
-    def delay(self, worker: str) -> float | None:
-        """Return the seconds until a second call is made; None while that is unknown."""
-        hedge, latencies = self.policies[worker], self._latencies.get(worker, ())
-        if hedge.after_percentile is None or len(latencies) < MIN_LATENCIES:
-            return hedge.after_seconds
-        index = int(len(latencies) * hedge.after_percentile / 100)
-        return sorted(latencies)[min(len(latencies) - 1, index)]
-
-    def record(self, worker: str, seconds: float) -> None:
-        """Record how long a call took to its first token, or at least took."""
-        self._latencies.setdefault(worker, deque(maxlen=MAX_LATENCIES)).append(seconds)
-
-
 class CallPolicy:
-    """Shared by all calls of a process: retries, rate limits, circuit breakers, hedges, clock.
+    """Shared by all calls of a process: retries, rate limits, circuit breakers, clock.
 
     Without a breaker policy there are no breakers. With `waits_for_circuits`, a run without
     fallback waits until an open circuit may close; a server fails at once instead.
@@ -182,7 +153,6 @@ class CallPolicy:
         self,
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
-        hedges: Mapping[str, Hedge] | None = None,
         *,
         clock: Clock = time.perf_counter,
         sleep: Sleep = asyncio.sleep,
@@ -191,7 +161,6 @@ class CallPolicy:
         self.breakers = Breakers(breaker, clock)
         self.breakers_by_worker = self.breakers.breakers_by_worker
         self.waits_for_circuits = True
-        self.hedges = Hedges(hedges or {})
         self.clock = clock
         self.sleep = sleep
         self._limiters: dict[str, WorkerLimiter] = {}
@@ -283,32 +252,6 @@ class Calls:
                     request = on_retry(worker.profile.name, error, wait)
                 await call_policy.sleep(wait)
                 attempt += 1
-
-    async def make_hedge(
-        self, worker: Worker, request: Request, on_delta: OnDelta | None
-    ) -> Reply | None:
-        """Call the worker once, as a hedge of a slow call.
-
-        None if the budget does not allow it at once, or the worker's circuit is open.
-        """
-        call_policy = self._call_policy
-        if (
-            call_policy.breakers_by_worker
-            and call_policy.breakers.refusal(worker.profile.name) is not None
-        ):
-            return None
-        try:
-            reservation = self._ledger.reserve(worker.profile, request, self.budget_divisor)
-            if reservation is None:
-                return None
-            if self._ledger.is_shared and not await self._ledger.confirm(reservation):
-                return None
-        except (BudgetExhausted, BudgetUnavailable):
-            return None
-        limiter = call_policy.limiter(worker)
-        if limiter.is_unlimited:
-            return await self._attempt(worker, request, reservation, on_delta)
-        return await self._make_limited(limiter, worker, request, reservation, on_delta)
 
     def _wait_before(
         self, attempt: int, error: WorkerError, worker: Worker, can_fall_back: CanFallBack | None

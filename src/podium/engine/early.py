@@ -165,11 +165,11 @@ class EarlyExecution:
         return not self._has_room
 
     def _may_answer(self, worker: str) -> list[str]:
-        pool, hedges = self._run.pool, self._context.call_policy.hedges.policies
-        found = [worker]
+        pool, found = self._run.pool, [worker]
         for name in found:
-            others = (pool[name].fallback, hedges[name].to if name in hedges else None)
-            found += [other for other in pool.names if other in others and other not in found]
+            fallback = pool[name].fallback
+            if fallback is not None and fallback in pool.names and fallback not in found:
+                found.append(fallback)
         return found
 
     def _is_bound_to_plan(self, worker: str) -> bool:

@@ -108,7 +108,6 @@ class Execution:
         self.emit = emit
         self.run_nested = run_nested
         self.reply_checker = reply_checker
-        self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = run.max_steps - 1
         self.earliest_answer_step = run.max_steps

@@ -2,7 +2,7 @@
 
 A plain step is one call. With tools it is a conversation: Podium's own tools are answered at once,
 and calls to the client's tools end the step as `waiting` until a resumed run brings the results.
-Calls, retries and hedges are `calls` and `hedging`; prompts are `requests`.
+Calls and retries are `calls`; prompts are `requests`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ from podium.core.request import (
     user,
 )
 from podium.core.run import GuardrailCheck, Run, StepRecord, StepStatus
-from podium.core.worker import OnDelta, Worker
 from podium.engine.calls import Calls
-from podium.engine.hedging import HedgedReply, Race
 from podium.engine.reply_stream import ReplyStream
 from podium.engine.requests import (
     PriorResult,
@@ -234,14 +232,10 @@ class StepRunner:
             if self._turns and not await self._own_tools_answered():
                 return None
             on_delta = stream.receive if stream is not None and stream.streams else None
-            if execution.hedges and self._is_hedged(name):
-                worker, reply = await self._race(worker, on_delta)
-                self._asked_worker = name = worker.profile.name
-            else:
-                request = self._request(worker.profile)
-                reply = await self._calls(
-                    worker, request, on_delta, self._report_retry, self._can_fall_back
-                )
+            request = self._request(worker.profile)
+            reply = await self._calls(
+                worker, request, on_delta, self._report_retry, self._can_fall_back
+            )
             if stream is not None and stream.prior_text:
                 reply = stream.complete(reply)
             if reply_checker is not None:
@@ -259,33 +253,6 @@ class StepRunner:
                 if stream is None and reply_checker is None:
                     return reply
                 return await self._conclude(reply, name)
-
-    def _is_hedged(self, name: str) -> bool:
-        """True if a second worker may be asked too: only before tools were called."""
-        return not self._turns and name in self._execution.hedges
-
-    async def _race(self, worker: Worker, on_delta: OnDelta | None) -> HedgedReply:
-        race = Race(
-            self._calls,
-            self._context.call_policy,
-            worker,
-            self._hedge_call,
-            on_delta=on_delta,
-            on_retry=self._report_retry,
-            can_fall_back=self._can_fall_back,
-        )
-        return await race.run(self._request(worker.profile))
-
-    def _hedge_call(self) -> tuple[Worker, Request] | None:
-        """Return the worker to ask besides the slow one, and its request. Never a conductor."""
-        pool, asked = self._run.pool, self._asked_worker
-        name = self._execution.hedges[asked].to or pool[asked].fallback or asked
-        if name not in pool.names or pool[name].provider == CONDUCTOR_PROVIDER:
-            return None
-        if not is_capable(pool[name], self._needed_capabilities(pool[asked]), pool):
-            return None
-        worker = self._context.workers[name]
-        return worker, self._request(worker.profile)
 
     async def _conclude(self, reply: Reply, name: str) -> Reply:
         """Return the whole reply, checked as the answer if it is one, and send what was held."""
