@@ -2,7 +2,7 @@
 
     etudes = Etudes(seed=3, split="train")
     for etude in etudes.sample(20):
-        print(etude.question, etude.answer, etude.ideal(workers))
+        print(etude.question, etude.answer, etude.own_plan)
 
 The same seed gives the same études on every machine, and a larger sample begins with the
 smaller one.
@@ -365,22 +365,9 @@ class Etude:
 
     @property
     def own_plan(self) -> Workflow:
-        return self.ideal({family: family for family in self.families})
-
-    def ideal(self, family_to_worker: Mapping[str, str]) -> Workflow:
-        """Return the plan of a perfect conductor: the right worker for each step, and access to no
-        more than the step needs."""
-        for family in self.families:
-            if family not in family_to_worker:
-                raise UsageError(
-                    f"this étude needs a worker for {family}; "
-                    f"there is one for {', '.join(family_to_worker) or 'none'}"
-                )
-        return Workflow(
-            tuple(
-                Step(family_to_worker[step.family], step.subtask, step.reads) for step in self.steps
-            )
-        )
+        """Return the plan of a perfect conductor: the specialist of each step, named by its family,
+        and access to no more than the step needs."""
+        return Workflow(tuple(Step(step.family, step.subtask, step.reads) for step in self.steps))
 
 
 def make_etude(

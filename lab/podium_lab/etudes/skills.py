@@ -65,21 +65,21 @@ COUNT: Final = "n"
 class Skill:
     """One operation on typed values.
 
-    `slots` name the arguments in phrases. `may_take` tells whether an earlier result may stand in a
-    position, `draw` adds literals, and `compute` gives the answer. A skill with `leaf` may begin a
-    question with literals.
-    `refers` are the positions that one earlier result may fill, `joins` the numbers of earlier
-    results that may fill all positions. `operands` names the hash that keeps arguments apart
-    between the splits; None for a table to memorise.
+    `slots` name the arguments in phrases. `accepts` tells whether an earlier result may stand in a
+    position, `draw` adds literals, and `solve` gives the answer, None if there is none within
+    bounds. A skill with `leaf` may begin a question with literals. `refers` are the positions that
+    one earlier result may fill, `joins` the numbers of earlier results that may fill all positions.
+    `operands` names the hash that keeps arguments apart between the splits; None for a table to
+    memorise.
     """
 
     family: Family
     name: str
     slots: tuple[str, ...]
     takes: tuple[frozenset[Kind], ...]
-    may_take: Callable[[int, Value], bool]
+    accepts: Callable[[int, Value], bool]
     draw: Draw
-    compute: Callable[[Arguments], Value | None]
+    solve: Callable[[Arguments], Value | None]
     results: frozenset[Kind]
     leaf: bool = True
     refers: tuple[int, ...] = (0,)
@@ -89,21 +89,6 @@ class Skill:
     def kinds(self, position: int) -> frozenset[Kind]:
         """Return the kinds that fit that position; all items of a list have the same kinds."""
         return self.takes[min(position, len(self.takes) - 1)]
-
-    def accepts(self, position: int, value: Value) -> bool:
-        """True if an earlier result may stand in that position."""
-        return self.may_take(position, value)
-
-    def solve(self, arguments: Arguments) -> Value | None:
-        """Return the answer; None if there is none within bounds."""
-        return self.compute(arguments)
-
-    def draw_solved(
-        self, rng: Random, given: Mapping[int, Value]
-    ) -> tuple[Arguments, Value | None]:
-        """Add literals to the given arguments; return all with their answer."""
-        arguments = self.draw(rng, given)
-        return arguments, self.compute(arguments)
 
 
 def lookup(
@@ -116,9 +101,9 @@ def lookup(
         name,
         (slot,),
         (frozenset(key.kind for key in keys),),
-        may_take=lambda position, value: value in table,
+        accepts=lambda position, value: value in table,
         draw=lambda rng, given: (given[0] if 0 in given else rng.choice(keys),),
-        compute=lambda arguments: table.get(arguments[0]),
+        solve=lambda arguments: table.get(arguments[0]),
         results=frozenset(value.kind for value in table.values()),
         refers=(0,) if refers else (),
     )
@@ -143,9 +128,9 @@ def of_items(
         name,
         (ITEMS,),
         (takes,),
-        may_take=lambda position, value: value.kind in takes and accepts(value),
+        accepts=lambda position, value: value.kind in takes and accepts(value),
         draw=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
-        compute=solve,
+        solve=solve,
         results=results,
         leaf=draw is not None,
         refers=(0,) if draw is not None and refers else (),
@@ -235,9 +220,9 @@ def _calculation(
         name,
         ("a", "b"),
         (NUMBER, NUMBER),
-        may_take=lambda position, value: is_number(value, least, first[1]),
+        accepts=lambda position, value: is_number(value, least, first[1]),
         draw=draw,
-        compute=solve,
+        solve=solve,
         results=NUMBER,
         operands=operands,
     )
@@ -379,9 +364,9 @@ _LISTS: Final = (
         "item",
         ("a", "b"),
         (NUMBER, LIST),
-        may_take=lambda position, value: is_number(value, 1, LONGEST),
+        accepts=lambda position, value: is_number(value, 1, LONGEST),
         draw=_draw_item,
-        compute=_item,
+        solve=_item,
         results=_LIST_KINDS,
         operands="items",
     ),
@@ -458,9 +443,9 @@ def _shift(name: str, cycle: tuple[Value, ...], direction: int) -> Skill:
         name,
         ("a", COUNT),
         (kind, NUMBER),
-        may_take=accepts,
+        accepts=accepts,
         draw=draw,
-        compute=solve,
+        solve=solve,
         results=kind,
         refers=(0, 1),
         joins=(2,),

@@ -56,8 +56,7 @@ def load_task_split(recipe: Recipe) -> TaskSplit:
     if data.file is not None:
         return TaskSplit(tuple(read_records(Path(data.file.path))[: data.file.limit]))
     raise ConfigError(
-        'data.kind = "etudes": études are made as they are needed, and there is no list of them; '
-        "python -m podium_lab.etudes --sample 5 shows some"
+        'data.kind = "etudes": études are made as they are needed, and there is no list of them'
     )
 
 

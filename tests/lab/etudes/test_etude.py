@@ -18,14 +18,12 @@ from podium_lab.etudes.etude import Etude, Etudes, held_out
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.values import UNSURE
 
-WORKERS = {family.value: f"knows-{family}" for family in FAMILIES}
-
 
 def perfect(family: str) -> ScriptedWorker:
     def reply(request: Request) -> str:
         return oracle_reply(family, request.messages[-1].text)
 
-    return ScriptedWorker(WorkerProfile(name=WORKERS[family]), reply, keep_requests=None)
+    return ScriptedWorker(WorkerProfile(name=family), reply, keep_requests=None)
 
 
 async def test_ideal_plans_carried_out_by_perfect_workers_give_the_answers(
@@ -35,7 +33,7 @@ async def test_ideal_plans_carried_out_by_perfect_workers_give_the_answers(
     pool = Pool(tuple(worker.profile for worker in workers.values()), share_question=False)
     async with AsyncPodium(list(workers.values()), pool=pool) as podium:
         for etude in etudes[::6]:
-            run = await podium.run(etude.ideal(WORKERS), etude.question)
+            run = await podium.run(etude.own_plan, etude.question)
             assert run.answer == etude.answer, etude.question
 
 
@@ -44,7 +42,7 @@ async def test_the_engine_sends_a_worker_what_lessons_are_made_of(etudes: list[E
     workers = {family.value: perfect(family) for family in FAMILIES}
     pool = Pool(tuple(worker.profile for worker in workers.values()), share_question=False)
     async with AsyncPodium(list(workers.values()), pool=pool) as podium:
-        run = await podium.run(etude.ideal(WORKERS), etude.question)
+        run = await podium.run(etude.own_plan, etude.question)
     expected = [
         compose_prompt(
             step.subtask,
@@ -117,13 +115,6 @@ def test_a_question_of_one_skill_is_its_own_subtask(etudes: list[Etude]) -> None
     single = [etude for etude in etudes if etude.shape is EtudeShape.ONE]
     assert single
     assert all(etude.steps[0].subtask == etude.question for etude in single)
-
-
-def test_a_worker_that_is_lacking_for_the_ideal_plan_is_named(etudes: list[Etude]) -> None:
-    etude = next(etude for etude in etudes if "facts" in etude.families)
-    without = {family: worker for family, worker in WORKERS.items() if family != "facts"}
-    with pytest.raises(UsageError, match="needs a worker for facts; there is one for arithmetic"):
-        etude.ideal(without)
 
 
 def test_the_same_seed_gives_the_same_etudes_and_another_seed_others() -> None:

@@ -75,8 +75,7 @@ def _cause(later: SecondRound) -> str:
 def test_a_right_first_round_is_a_good_conductors(sample: list[SecondRound]) -> None:
     for later in sample:
         if later.is_right:
-            names = {family: family for family in later.etude.families}
-            assert first_of(later).workflow == later.etude.ideal(names)
+            assert first_of(later).workflow == later.etude.own_plan
 
 
 def test_a_first_round_says_what_the_conductor_wrote(sample: list[SecondRound]) -> None:
