@@ -16,10 +16,11 @@ from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
+from cmaes import SepCMA
 from numpy.typing import NDArray
 
 from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
-from podium.core.errors import ConfigError, Unavailable, install_command
+from podium.core.errors import ConfigError, Unavailable
 from podium.core.task import Task
 from podium.train.exercises import load_exercises
 from podium.train.recipe import Recipe
@@ -51,13 +52,6 @@ class SeparableCma:
     """
 
     def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
-        try:
-            from cmaes import SepCMA
-        except ImportError as error:
-            raise ConfigError(
-                f"evolution needs the package cmaes, which is not here ({error}); install it by: "
-                f"{install_command('lab')}"
-            ) from error
         self._optimiser = SepCMA(
             mean=start.copy(), sigma=sigma, population_size=population, seed=seed
         )
@@ -147,14 +141,15 @@ async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
         reader = HiddenStateReader(recipe.model.base, token=evolve.token)
         try:
             description = await _describe(recipe, evolve, workers, reader)
+            runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
             exercises = load_exercises(recipe, workers.pool)
             tasks = [exercise.task for exercise in exercises.train]
-            runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
+            held_out = [exercise.task for exercise in exercises.held_out]
             space = await _space(evolve, description, runner, reader, tasks)
-            evolution = _Evolution(recipe, evolve, runner, reader, space, training_log)
-            evolution.held_out = [exercise.task for exercise in exercises.held_out]
-            await evolution.run(tasks)
-            evolution.coordinator.save(recipe.output / COORDINATOR)
+            found = await _search(
+                recipe, evolve, runner, reader, space, training_log, tasks, held_out
+            )
+            found.save(recipe.output / COORDINATOR)
             cache = workers.cache
             hits = {"cache_hits": cache.hits, "cache_misses": cache.misses} if cache else {}
             training_log.finish({"parameters": space.size, **hits})
@@ -199,70 +194,38 @@ async def _space(
     )
 
 
-class _Evolution:
-    """The search and how far it has come."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        evolve: EvolveTable,
-        runner: TrialRunner,
-        reader: HiddenStateReader,
-        space: SearchSpace,
-        training_log: TrainingLog,
-    ) -> None:
-        self._recipe = recipe
-        self._evolve = evolve
-        self._runner = runner
-        self._reader = reader
-        self._space = space
-        self._training_log = training_log
-        self._blank = Coordinator.blank(space.description)
-        self._seed = recipe.run.seed
-        self._population = evolve.population or default_population(space.size)
-        self._search = SeparableCma(
-            np.zeros(space.size),
-            sigma=evolve.sigma,
-            population=self._population,
-            seed=self._seed,
+async def _search(
+    recipe: Recipe,
+    evolve: EvolveTable,
+    runner: TrialRunner,
+    reader: HiddenStateReader,
+    space: SearchSpace,
+    training_log: TrainingLog,
+    tasks: Sequence[Task],
+    held_out: Sequence[Task],
+) -> Coordinator:
+    """Take every step: try candidates on its questions and tell the search their rewards."""
+    population = evolve.population or default_population(space.size)
+    seed, every = recipe.run.seed, recipe.run.eval_every
+    search = SeparableCma(np.zeros(space.size), evolve.sigma, population, seed)
+    blank = Coordinator.blank(space.description)
+    for step in range(1, evolve.steps + 1):
+        candidates = [blank.with_parameters(space.parameters(chosen)) for chosen in search.ask()]
+        questions = tasks[(step - 1) * evolve.questions : step * evolve.questions]
+        trials = await runner.run_trials(
+            candidates, CachedReader(reader), questions, seed=(seed, step)
         )
-        self.held_out: Sequence[Task] = ()
-
-    @property
-    def coordinator(self) -> Coordinator:
-        return self._make_coordinator(self._search.mean)
-
-    def _make_coordinator(self, chosen: NDArray[np.float64]) -> Coordinator:
-        return self._blank.with_parameters(self._space.parameters(chosen))
-
-    async def run(self, tasks: Sequence[Task]) -> None:
-        """Take every step: try candidates on its questions and tell the search their rewards."""
-        size, every = self._evolve.questions, self._recipe.run.eval_every
-        for step in range(1, self._evolve.steps + 1):
-            await self._one_step(step, tasks[(step - 1) * size : step * size])
-            if every and step % every == 0:
-                (measured,) = await self._run_trials([self.coordinator], self.held_out)
-                self._training_log.log_measurement(step, diagnose_trials(measured))
-
-    async def _one_step(self, step: int, tasks: Sequence[Task]) -> None:
-        candidates = [self._make_coordinator(chosen) for chosen in self._search.ask()]
-        trials = await self._run_trials(candidates, tasks, seed=(self._seed, step))
         rewards = rewards_of(trials)
         every_trial = [trial for own in trials for trial in own]
-        seen = diagnose_trials(every_trial, best=max(rewards), sigma=self._search.sigma)
-        self._training_log.log_candidates(seen)
-        self._search.tell(rewards)
-        self._training_log.end_step(step)
-
-    async def _run_trials(
-        self,
-        coordinators: Sequence[Coordinator],
-        tasks: Sequence[Task],
-        seed: Sequence[int] | None = None,
-    ) -> list[list[Trial]]:
-        """Run each coordinator; all share the hidden states."""
-        reader = CachedReader(self._reader)
-        return await self._runner.run_trials(coordinators, reader, tasks, seed=seed)
+        seen = diagnose_trials(every_trial, best=max(rewards), sigma=search.sigma)
+        training_log.log_candidates(seen)
+        search.tell(rewards)
+        training_log.end_step(step)
+        if every and step % every == 0:
+            mean = blank.with_parameters(space.parameters(search.mean))
+            (measured,) = await runner.run_trials([mean], CachedReader(reader), held_out)
+            training_log.log_measurement(step, diagnose_trials(measured))
+    return blank.with_parameters(space.parameters(search.mean))
 
 
 def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:
