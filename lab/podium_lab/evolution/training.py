@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.task import Task
-from podium.train.exercises import load_exercises
+from podium.train.exercises import ExerciseSet, load_exercises
 from podium.train.recipe import Recipe
 from podium.train.schema import EvolveTable
 from podium.train.training_log import TrainingLog, explain_out_of_space
@@ -144,11 +144,8 @@ async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
             runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
             exercises = load_exercises(recipe, workers.pool)
             tasks = [exercise.task for exercise in exercises.train]
-            held_out = [exercise.task for exercise in exercises.held_out]
             space = await _space(evolve, description, runner, reader, tasks)
-            found = await _search(
-                recipe, evolve, runner, reader, space, training_log, tasks, held_out
-            )
+            found = await _search(recipe, runner, reader, space, exercises, training_log)
             found.save(recipe.output / COORDINATOR)
             cache = workers.cache
             hits = {"cache_hits": cache.hits, "cache_misses": cache.misses} if cache else {}
@@ -196,15 +193,17 @@ async def _space(
 
 async def _search(
     recipe: Recipe,
-    evolve: EvolveTable,
     runner: TrialRunner,
     reader: HiddenStateReader,
     space: SearchSpace,
+    exercises: ExerciseSet,
     training_log: TrainingLog,
-    tasks: Sequence[Task],
-    held_out: Sequence[Task],
 ) -> Coordinator:
     """Take every step: try candidates on its questions and tell the search their rewards."""
+    evolve = recipe.evolve
+    assert evolve is not None, "checked as it was read"
+    tasks = [exercise.task for exercise in exercises.train]
+    held_out = [exercise.task for exercise in exercises.held_out]
     population = evolve.population or default_population(space.size)
     seed, every = recipe.run.seed, recipe.run.eval_every
     search = SeparableCma(np.zeros(space.size), evolve.sigma, population, seed)
