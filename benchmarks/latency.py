@@ -122,7 +122,7 @@ def runner_for(
     """Return a runner whose conductor writes that plan."""
     led = ModelConductor(
         PacedWorker("planner", speed, plan.text, plan.tokens),
-        form="json",
+        plan_format="json",
         overlap=overlap,
         speculate=speculate,
         fallback=POOL.names[0],
@@ -193,7 +193,7 @@ async def measure_easy(count: int) -> dict[str, Timed]:
     `podium` decides by the question's words; `ultra` has a plan written for every question, here
     one step for the best worker.
     """
-    text = write(Workflow((Step(POOL.names[0], EASY),)), POOL, order="step-by-step")
+    text = write(Workflow((Step(POOL.names[0], EASY),)), POOL, layout="step-by-step")
     plan = read_plan(text)
     ultra, speculating = (runner_for(plan, 80.0, speculate=on) for on in (False, True))
     workers = list(ultra.workers.values())

@@ -186,7 +186,7 @@ def write_plan(request: Request, seed: int) -> str:
     if ALONE in mark:
         workers[-1] = LONE
     shape = chance.choice(("chain", "join", "all", "some"))
-    text = write(connect_steps(workers, f"{mark} part", shape, chance), POOL, order="step-by-step")
+    text = write(connect_steps(workers, f"{mark} part", shape, chance), POOL, layout="step-by-step")
     if chance.random() < SHARE_INVALID:
         last = list(_WORKER.finditer(text))[-1]
         text = text[: last.start()] + chance.choice(TAILS) + text[last.end() :]
@@ -201,7 +201,7 @@ async def measure_faults(
     recorded = {name: CallRecorder(worker, paced=overlap) for name, worker in workers.items()}
     conductor = ModelConductor(
         recorded.pop("planner"),
-        form="json",
+        plan_format="json",
         overlap=overlap,
         speculate=overlap,
         fallback="anna",

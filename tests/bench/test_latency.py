@@ -36,7 +36,7 @@ def test_steps_begin_early_and_lists_late() -> None:
 async def test_replies_take_as_long_as_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.latency.first_token", lambda _: 0.0)
     monkeypatch.setattr("benchmarks.latency.TOKENS_A_SECOND", 600.0)
-    plan = read_plan(write(chain_workflow("model-0"), POOL, order="step-by-step"))
+    plan = read_plan(write(chain_workflow("model-0"), POOL, layout="step-by-step"))
     found = await measure_plans([plan], 600.0)
     whole = (plan.tokens + len(plan.workflow) * REPLY_TOKENS) / 600
     assert whole <= found["conducted"].end < 2 * whole

@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from podium.conductors import Conductor, Form, ModelConductor, PlanningContext, PromptStyle, plan
-from podium.conductors.builtin import form_for
+from podium.conductors import (
+    Conductor,
+    ModelConductor,
+    PlanFormat,
+    PlanningContext,
+    PromptStyle,
+    plan,
+)
+from podium.conductors.builtin import plan_format_for
 from podium.conductors.prompt import Prompt
 from podium.core.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable, UsageError
 from podium.core.pool import Capability, Pool, WorkerProfile
@@ -27,7 +34,7 @@ SITUATION = PlanningContext(question="Why is the sky blue?", pool=POOL)
 PLANNED = Workflow((Step("c", "Explain it"), Step("a", "Check it", access="all")))
 LATER = replace(SITUATION, rounds=(answered(PLANNED),))
 LISTS = 'model_id = [2, 0]\nsubtasks = ["Explain it", "Check it"]\naccess_list = [[], ["all"]]'
-STEP_BY_STEP = plan.write(PLANNED, POOL, order="step-by-step")
+STEP_BY_STEP = plan.write(PLANNED, POOL, layout="step-by-step")
 ACCEPTANCE = "model_id = []\nsubtasks = []\naccess_list = []"
 TOO_LONG = LISTS.replace("[2, 0]", "[2, 0, 1]")
 BEST_ALONE = Workflow((Step("b", SITUATION.question),))
@@ -66,7 +73,7 @@ async def test_the_plan_that_was_written_is_the_plan() -> None:
     assert found.workflow == PLANNED
     assert found.text == f"I think so.\n{LISTS}"
     assert found.warnings == ()
-    assert planner.requests[0].messages == Prompt(form="json").messages(SITUATION)
+    assert planner.requests[0].messages == Prompt(plan_format="json").messages(SITUATION)
 
 
 async def test_planning_goes_through_the_caller_and_never_around_it() -> None:
@@ -171,18 +178,18 @@ async def test_in_later_rounds_the_fallback_is_to_accept(
     assert "accepted" in found.warnings[-1]
 
 
-@pytest.mark.parametrize("form", ["lists", "json"])
+@pytest.mark.parametrize("plan_format", ["lists", "json"])
 @pytest.mark.parametrize("returns_the_opener", [True, False])
 async def test_a_reply_that_was_begun_is_read_from_its_beginning(
-    returns_the_opener: bool, form: Form
+    returns_the_opener: bool, plan_format: PlanFormat
 ) -> None:
-    opener = Prompt(form=form).opener(SITUATION)
-    written = f" Well.\n{LISTS}" if form == "lists" else STEP_BY_STEP.removeprefix(opener)
+    opener = Prompt(plan_format=plan_format).opener(SITUATION)
+    written = f" Well.\n{LISTS}" if plan_format == "lists" else STEP_BY_STEP.removeprefix(opener)
     planner = Planner(
         opener + written if returns_the_opener else written,
         capabilities=frozenset({"prefill"}),
     )
-    found = await ModelConductor(planner, form=form).plan(SITUATION, call)
+    found = await ModelConductor(planner, plan_format=plan_format).plan(SITUATION, call)
     assert planner.requests[0].prefill == opener
     assert found.text == opener + written
     assert found.workflow == PLANNED
@@ -190,7 +197,7 @@ async def test_a_reply_that_was_begun_is_read_from_its_beginning(
 
 async def test_later_rounds_are_begun_differently_and_reasks_not_at_all() -> None:
     planner = Planner("no", ACCEPTANCE, capabilities=frozenset({"prefill"}))
-    await ModelConductor(planner, form="lists").plan(LATER, call)
+    await ModelConductor(planner, plan_format="lists").plan(LATER, call)
     assert planner.requests[0].prefill == Prompt().opener(LATER)
     assert planner.requests[1].prefill == ""
 
@@ -234,7 +241,7 @@ async def test_a_trained_model_plans_step_by_step(context: PlanningContext) -> N
         5,
         may_accept=bool(context.rounds),
         max_subtask_chars=300,
-        order="step-by-step",
+        layout="step-by-step",
     )
     assert request.messages == Prompt("trained", "grammar").messages(context)
     assert found.workflow == PLANNED
@@ -262,7 +269,7 @@ async def test_a_trained_model_elsewhere_writes_the_bare_plan(
 
 def test_a_trained_model_is_never_given_a_schema() -> None:
     with pytest.raises(UsageError, match="needs no schema"):
-        ModelConductor(Planner(), prompt="trained", form="json")
+        ModelConductor(Planner(), prompt="trained", plan_format="json")
 
 
 @pytest.mark.parametrize("style", ["compact", "trained"])
@@ -287,7 +294,7 @@ async def test_a_model_that_follows_a_schema_writes_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "capabilities", "form"),
+    ("provider", "capabilities", "plan_format"),
     [
         ("llamacpp", frozenset({"json", "prefill"}), "grammar"),
         ("anthropic", frozenset({"json", "prefill"}), "json"),
@@ -296,15 +303,15 @@ async def test_a_model_that_follows_a_schema_writes_json() -> None:
     ],
 )
 def test_the_form_of_the_plan_follows_from_what_the_worker_can_do(
-    provider: str, capabilities: frozenset[Capability], form: Form
+    provider: str, capabilities: frozenset[Capability], plan_format: PlanFormat
 ) -> None:
     profile = WorkerProfile(name="w", provider=provider, capabilities=capabilities)
-    assert form_for(profile) == form
+    assert plan_format_for(profile) == plan_format
 
 
 async def test_the_form_can_be_set_by_hand() -> None:
     planner = Planner(LISTS, capabilities=frozenset({"json"}))
-    await ModelConductor(planner, form="lists").plan(SITUATION, call)
+    await ModelConductor(planner, plan_format="lists").plan(SITUATION, call)
     assert planner.requests[0].schema is None
 
 
@@ -322,6 +329,6 @@ def test_it_is_a_conductor_that_names_its_worker_and_its_prompts() -> None:
     assert isinstance(conductor, Conductor)
     assert conductor.name == "model(planner)"
     assert ModelConductor(Planner(), name="mine").name == "mine"
-    assert conductor.prompt_hash == Prompt(form="json").hash
-    bare = Prompt(form="json", few_shot=False)
+    assert conductor.prompt_hash == Prompt(plan_format="json").hash
+    bare = Prompt(plan_format="json", few_shot=False)
     assert ModelConductor(Planner(), few_shot=False).prompt_hash == bare.hash

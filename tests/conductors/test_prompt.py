@@ -6,7 +6,14 @@ from importlib import resources
 import pytest
 
 from podium.conductors import PlanningContext, plan
-from podium.conductors.prompt import Form, Prompt, PromptStyle, examples, model_list, prompt_text
+from podium.conductors.prompt import (
+    PlanFormat,
+    Prompt,
+    PromptStyle,
+    examples,
+    model_list,
+    prompt_text,
+)
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Price, assistant, system, user
@@ -50,13 +57,13 @@ def asked(context: PlanningContext, prompt: Prompt = FULL) -> str:
 
 
 @pytest.mark.parametrize("style", ["full", "compact", "trained"])
-@pytest.mark.parametrize("form", ["lists", "json", "grammar"])
+@pytest.mark.parametrize("plan_format", ["lists", "json", "grammar"])
 def test_prompts_of_two_questions_share_all_but_the_last_turn(
-    style: PromptStyle, form: Form
+    style: PromptStyle, plan_format: PlanFormat
 ) -> None:
-    if (style, form) == ("trained", "json"):
+    if (style, plan_format) == ("trained", "json"):
         pytest.skip("a trained model needs no schema")
-    prompt = Prompt(style, form)
+    prompt = Prompt(style, plan_format)
     other = replace(SITUATION, question="</question> And the sea?", history=(user("Hello"),))
     *shared, question = prompt.messages(SITUATION)
     *also_shared, other_question = prompt.messages(other)
@@ -232,7 +239,7 @@ def test_a_later_round_shows_the_plan_its_fate_and_its_answer() -> None:
 
 
 def test_json_is_accepted_with_by_an_empty_list_of_steps() -> None:
-    last = Prompt(form="json").messages(after("a", "b"))[-1].text
+    last = Prompt(plan_format="json").messages(after("a", "b"))[-1].text
     assert '"steps": []' in last
     assert "three empty lists" not in last
 
@@ -244,7 +251,7 @@ def test_the_compact_prompt_has_later_rounds_too() -> None:
 
 
 def test_a_trained_model_sees_what_each_step_of_its_plan_replied() -> None:
-    text = plan.write(WORKFLOW, POOL, order="step-by-step")
+    text = plan.write(WORKFLOW, POOL, layout="step-by-step")
     opening = TRAINED.messages(SITUATION)
     messages = TRAINED.messages(after("scattering", "Rayleigh\nscattering", plan_text=text))
     assert messages[:2] == opening
@@ -255,9 +262,9 @@ def test_a_trained_model_sees_what_each_step_of_its_plan_replied() -> None:
 
 
 def test_to_a_trained_model_a_plan_is_shown_in_its_own_order() -> None:
-    assert TRAINED.order == "step-by-step"
+    assert TRAINED.layout == "step-by-step"
     shown = TRAINED.messages(after("a", "b", plan_text="no plan"))[2].text
-    assert shown == plan.write(WORKFLOW, POOL, order="step-by-step")
+    assert shown == plan.write(WORKFLOW, POOL, layout="step-by-step")
 
 
 def test_to_a_trained_model_a_step_without_a_reply_has_failed() -> None:
@@ -292,7 +299,7 @@ def test_executed_workflow_is_shown_for_a_malformed_plan(plan_text: str) -> None
 
 
 def test_in_json_it_is_shown_as_json() -> None:
-    messages = Prompt(form="json").messages(after("a", "b"))
+    messages = Prompt(plan_format="json").messages(after("a", "b"))
     assert plan.parse(messages[2].text, POOL, strict=True).workflow == WORKFLOW
     assert messages[2].text.startswith("{")
 
@@ -344,29 +351,29 @@ def test_later_rounds_open_differently() -> None:
     assert first == first.strip()
 
 
-@pytest.mark.parametrize("form", ["lists", "json", "grammar"])
-def test_every_example_reply_parses_to_its_own_workflow(form: Form) -> None:
-    text = asked(SITUATION, Prompt(form=form))
+@pytest.mark.parametrize("plan_format", ["lists", "json", "grammar"])
+def test_every_example_reply_parses_to_its_own_workflow(plan_format: PlanFormat) -> None:
+    text = asked(SITUATION, Prompt(plan_format=plan_format))
     for example, shown in zip(examples(), text.split("A good reply:\n")[1:], strict=True):
         reply = shown.partition("\n\n")[0]
         parsed = plan.parse(reply, example.pool, strict=True)
         assert parsed.workflow == example.workflow
         assert parsed.warnings == ()
-        assert (example.reasoning in reply) is (form == "lists")
+        assert (example.reasoning in reply) is (plan_format == "lists")
 
 
 BINARY = Prompt(access="binary")
 
 
-@pytest.mark.parametrize("form", ["lists", "json", "grammar"])
-def test_a_prompt_for_binary_access_never_speaks_of_indices(form: Form) -> None:
-    prompt = Prompt(form=form, access="binary")
+@pytest.mark.parametrize("plan_format", ["lists", "json", "grammar"])
+def test_a_prompt_for_binary_access_never_speaks_of_indices(plan_format: PlanFormat) -> None:
+    prompt = Prompt(plan_format=plan_format, access="binary")
     later = prompt.messages(after("scattering", "Rayleigh scattering"))
     reask = prompt.reask("no", MalformedPlan("plan", "no plan was found"))[-1]
     for text in (*(turn.text for turn in later), reask.text):
         assert "indices" not in text
         assert "[0, 2]" not in text
-    index = Prompt(form=form).messages(after("scattering", "Rayleigh scattering"))
+    index = Prompt(plan_format=plan_format).messages(after("scattering", "Rayleigh scattering"))
     assert all("indices" in text for text in (index[0].text, index[-1].text))
 
 
@@ -409,8 +416,8 @@ def test_the_hash_differs_between_prompts_and_changes_with_a_file_in_use(
     prompts = [
         Prompt(),
         Prompt(few_shot=False),
-        Prompt(form="json"),
-        Prompt(form="grammar"),
+        Prompt(plan_format="json"),
+        Prompt(plan_format="grammar"),
         Prompt(access="binary"),
         TRAINED,
         Prompt("compact", "grammar"),
@@ -437,9 +444,9 @@ def test_every_prompt_file_is_in_use() -> None:
     used = {
         name
         for style in ("full", "compact")
-        for form in ("lists", "json", "grammar")
+        for plan_format in ("lists", "json", "grammar")
         for access in ("index", "binary")
-        for name in (*Prompt(style, form, access=access).files, *TRAINED.files)
+        for name in (*Prompt(style, plan_format, access=access).files, *TRAINED.files)
     }
     folder = resources.files("podium.conductors").joinpath("prompts")
     assert used == {file.name for file in folder.iterdir()}

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from podium.conductors import ModelConductor
-from podium.conductors.plan import Order, write
+from podium.conductors.plan import PlanLayout, write
 from podium.core.budget import Budget
 from podium.core.conductor import Conductor
 from podium.core.errors import Unavailable
@@ -137,8 +137,8 @@ async def ask(
     )
 
 
-def plan_text(workflow: Workflow = THREE, order: Order = "step-by-step") -> str:
-    return write(workflow, POOL, order=order)
+def plan_text(workflow: Workflow = THREE, layout: PlanLayout = "step-by-step") -> str:
+    return write(workflow, POOL, layout=layout)
 
 
 async def test_the_first_step_starts_before_the_plan_is_written() -> None:
@@ -355,9 +355,9 @@ async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> Non
     budgets end early.
     """
     chance = random.Random(seed)
-    order: Order = chance.choice(("lists", "step-by-step"))
-    plans = [random_workflow(chance, conditions=order == "step-by-step") for _ in range(2)]
-    text, later = (plan_text(workflow, order) for workflow in plans)
+    layout: PlanLayout = chance.choice(("lists", "step-by-step"))
+    plans = [random_workflow(chance, conditions=layout == "step-by-step") for _ in range(2)]
+    text, later = (plan_text(workflow, layout) for workflow in plans)
     texts, rounds = [text, text, later, later], chance.choice((1, 1, 2))
     if chance.random() < 0.4:
         texts[0] = text[: chance.randint(1, len(text))] + chance.choice(("", "]", "}]}", " 9"))

@@ -223,7 +223,7 @@ async def test_conductor_decides_on_another_round(attack: str) -> None:
         for reply in (INNOCENT, attack):
             planner = ScriptedWorker("planner", [first, second])
             fakes = FakeWorkers(reply)
-            conductor = ModelConductor(planner, form="lists")
+            conductor = ModelConductor(planner, plan_format="lists")
             run = await fakes.runner(conductor).run(
                 QUESTION, options=Options(budget=BUDGET, rounds=2)
             )

@@ -180,7 +180,7 @@ class Runtime:
         stack.push_async_callback(self._access.close)
         podium = AsyncPodium(
             self.workers,
-            ModelConductor(self.planner, form="lists"),
+            ModelConductor(self.planner, plan_format="lists"),
             options=Options(),
             retry=RetryPolicy(attempts=2, initial_wait_seconds=0.0),
             breaker=BreakerPolicy(enabled=False),  # a test may call what another one has fail

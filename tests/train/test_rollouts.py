@@ -216,7 +216,7 @@ CREW_POOL = Pool(tuple(one.profile for one in CREW))
 
 def planned(*workers: str) -> str:
     steps = tuple(Step(name, f"part {where}") for where, name in enumerate(workers))
-    return write(Workflow(steps), CREW_POOL, order="step-by-step")
+    return write(Workflow(steps), CREW_POOL, layout="step-by-step")
 
 
 class Learning(Reading):

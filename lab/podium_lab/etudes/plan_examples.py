@@ -84,7 +84,7 @@ class ExampleSettings:
     drop: float = 0.2
     flaky_share: float = FLAKY
     flaky_seed: int = 0
-    order: plan.Order = "step-by-step"
+    layout: plan.PlanLayout = "step-by-step"
 
     def draw_etude(self, rng: Random, split: Split = "train") -> Etude:
         return draw_etude(rng, split, self.shapes, nested_phrase_share=self.nested_phrase_share)
@@ -133,7 +133,7 @@ def make_plan_examples(seed: int, settings: ExampleSettings = DEFAULTS) -> Itera
             workflow = random_workflow(rng, pool, etude, clauses, settings.correct_access_share)
             question = _assign_in_words(rng, pool, workflow) if is_assigned else etude.question
         context = PlanningContext(question=question, pool=pool)
-        yield PlanExample(context, plan.write(workflow, pool, order=settings.order), is_assigned)
+        yield PlanExample(context, plan.write(workflow, pool, layout=settings.layout), is_assigned)
 
 
 def random_workflow(
@@ -272,7 +272,7 @@ def draw_second_round(rng: Random, split: Split, settings: ExampleSettings) -> S
         workflow = etude.own_plan
         if cause_is_worker:
             workflow = _with_a_wrong_worker(rng, workflow, pool)
-        round_ = execute_round(workflow, pool, reply_as, order=settings.order)
+        round_ = execute_round(workflow, pool, reply_as, layout=settings.layout)
         if grade(round_.steps[-1].reply, etude) is wanted:
             context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
             return SecondRound(etude, context, wanted)
@@ -288,7 +288,7 @@ def make_second_round_examples(
     """Yield examples of second rounds: the answer is accepted, or there is another plan with random
     workers, whatever the first round came to."""
     rng = Random(f"{seed}/later openings")  # noqa: S311 - repeatable, not secret
-    reply_as, order = flaky_replies(settings.flaky_share, seed), settings.order
+    reply_as, layout = flaky_replies(settings.flaky_share, seed), settings.layout
     while True:
         etude = settings.draw_etude(rng)
         pool = settings.draw_pool(rng, etude.families, composed=False)
@@ -296,11 +296,11 @@ def make_second_round_examples(
             workflow = random_workflow(rng, pool, etude, CORRECT_SPLIT_SHARE, CORRECT_ACCESS_SHARE)
         else:
             workflow = etude.own_plan
-        round_ = execute_round(workflow, pool, reply_as, order=order)
+        round_ = execute_round(workflow, pool, reply_as, layout=layout)
         if rng.random() < settings.accepted_share:
-            text = plan.write_acceptance(order)
+            text = plan.write_acceptance(layout)
         else:
-            text = plan.write(_second_workflow(rng, etude, pool, round_), pool, order=order)
+            text = plan.write(_second_workflow(rng, etude, pool, round_), pool, layout=layout)
         context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
         yield PlanExample(context, text)
 
@@ -311,7 +311,7 @@ def execute_round(
     reply_as: ReplyFunction,
     *,
     before: Round | None = None,
-    order: plan.Order = "step-by-step",
+    layout: plan.PlanLayout = "step-by-step",
 ) -> Round:
     """Return the round as the engine would leave it, with workers that answer at once."""
     index = 0 if before is None else before.index + 1
@@ -330,7 +330,7 @@ def execute_round(
         asked = (step.worker, step.subtask, step.access)
         record = StepRecord(index, position, *asked, "done", reply, None, 0.0, 0.0, prompt=prompt)
         steps.append(replace(record, answered_by=step.worker))
-    return Round(index, workflow, tuple(steps), plan_text=plan.write(workflow, pool, order=order))
+    return Round(index, workflow, tuple(steps), plan_text=plan.write(workflow, pool, layout=layout))
 
 
 def flaky_replies(share: float, seed: int) -> ReplyFunction:

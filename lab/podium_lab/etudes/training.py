@@ -351,14 +351,14 @@ def _plan_examples(recipe: Recipe, split: Split, seed: int, count: int) -> list[
     access follows from it.
     """
     prompt = _prompt(recipe)
-    settings = replace(_settings(recipe, _last_shapes(recipe, SHAPES)), order=prompt.order)
+    settings = replace(_settings(recipe, _last_shapes(recipe, SHAPES)), layout=prompt.layout)
     if split == "test":
         assigned = ExampleSettings(
             shapes=settings.shapes,
             assigned_share=1.0,
             everyday_share=0.0,
             correct_access_share=1.0,
-            order=prompt.order,
+            layout=prompt.layout,
         )
         drawn = list(islice(make_plan_examples(seed + 500, assigned), count))
     else:
@@ -374,13 +374,14 @@ def _decisions(recipe: Recipe, split: Split, seed: int, count: int) -> list[Text
     """Make decisions after a first round: its right answer is accepted, or a plan is begun."""
     prompt = _prompt(recipe)
     rng = Random(f"{seed}/decisions")  # noqa: S311 - repeatable, not secret
-    settings = replace(_settings(recipe, _last_shapes(recipe, DEFAULT_SHAPES)), order=prompt.order)
+    settings = _settings(recipe, _last_shapes(recipe, DEFAULT_SHAPES))
+    settings = replace(settings, layout=prompt.layout)
     drawn = make_second_rounds(rng, split, settings)
     return [_as_decision(prompt, later) for later in islice(drawn, count)]
 
 
 def _prompt(recipe: Recipe) -> Prompt:
-    return Prompt(style=recipe.prompt.style, form="lists", few_shot=recipe.prompt.few_shot)
+    return Prompt(style=recipe.prompt.style, plan_format="lists", few_shot=recipe.prompt.few_shot)
 
 
 def _settings(
@@ -425,7 +426,7 @@ def _as_conversation(prompt: Prompt, example: PlanExample) -> TextExample:
 def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
     messages = prompt.chat(later.context)
     if later.is_right:
-        return TextExample(messages, plan.write_acceptance(prompt.order))
+        return TextExample(messages, plan.write_acceptance(prompt.layout))
     (first,) = later.context.rounds
     begun, key, _ = first.plan_text.partition(_FIRST_KEY)
     assert key, f"a plan in this form has {_FIRST_KEY} in it"

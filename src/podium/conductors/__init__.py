@@ -13,7 +13,7 @@ from podium.conductors.builtin import (
     RulesConductor,
     classify_question,
 )
-from podium.conductors.prompt import Form, PromptStyle
+from podium.conductors.prompt import PlanFormat, PromptStyle
 from podium.conductors.tiers import (
     AdaptiveConductor,
     LearnedRouterConductor,
@@ -33,11 +33,11 @@ __all__ = [
     "Complexity",
     "Conductor",
     "FixedConductor",
-    "Form",
     "LearnedRouterConductor",
     "LoadRouter",
     "ModelConductor",
     "Plan",
+    "PlanFormat",
     "PlanningContext",
     "PromptStyle",
     "RequestWorkflowConductor",

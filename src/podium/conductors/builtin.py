@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from podium.conductors import plan
-from podium.conductors.prompt import Form, Prompt, PromptStyle
+from podium.conductors.prompt import PlanFormat, Prompt, PromptStyle
 from podium.core.budget import estimate_input_tokens
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
@@ -314,7 +314,7 @@ class ModelConductor(Conductor):
         prompt: `"full"` or `"compact"`; with `"compact"`, under a grammar, each subtask is the
             question itself.
         few_shot: Show examples of plans.
-        form: The form of a plan; by default `form_for(worker.profile)`.
+        plan_format: How a plan is written; by default `plan_format_for(worker.profile)`.
         temperature: Sampling temperature of plans.
         max_tokens: The most tokens of a plan.
         fallback: The worker that answers alone where there is no plan; by default the pool's best.
@@ -330,7 +330,7 @@ class ModelConductor(Conductor):
         *,
         prompt: PromptStyle = "full",
         few_shot: bool = True,
-        form: Form | None = None,
+        plan_format: PlanFormat | None = None,
         temperature: float | None = 0.2,
         max_tokens: int | None = None,
         fallback: str | None = None,
@@ -340,7 +340,8 @@ class ModelConductor(Conductor):
     ) -> None:
         self.worker: Worker = worker
         self.name = name or model_conductor_name(worker.profile.name)
-        self._prompt = Prompt(prompt, form or form_for(worker.profile, prompt), few_shot)
+        plan_format = plan_format or plan_format_for(worker.profile, prompt)
+        self._prompt = Prompt(prompt, plan_format, few_shot)
         self.prompt_hash = self._prompt.hash
         self.is_trained = prompt == "trained"
         self._temperature = temperature
@@ -412,11 +413,11 @@ class ModelConductor(Conductor):
             max_tokens=self._max_tokens,
             cache_ttl="5m",
         )
-        form, capabilities = self._prompt.form, self.worker.profile.capabilities
-        if form == "json" and "json" in capabilities:
+        plan_format, capabilities = self._prompt.plan_format, self.worker.profile.capabilities
+        if plan_format == "json" and "json" in capabilities:
             return replace(request, schema=plan.schema(context.pool, context.max_steps))
         begun = self._prompt.opener(context) if "prefill" in capabilities else ""
-        if form == "grammar":
+        if plan_format == "grammar":
             return replace(request, prefill=begun, grammar=self._grammar(context, begun))
         return replace(request, prefill=begun)
 
@@ -428,7 +429,7 @@ class ModelConductor(Conductor):
             may_accept=context.answer is not None,
             max_subtask_chars=MAX_SUBTASK_CHARS[style],
             subtask=context.question if style == "compact" else None,
-            order=self._prompt.order,
+            layout=self._prompt.layout,
             begun=begun,
         )
 
@@ -444,8 +445,8 @@ class ModelConductor(Conductor):
         return self._fallback if self._fallback in pool.names else pool.most_expensive.name
 
 
-def form_for(profile: WorkerProfile, style: PromptStyle = "full") -> Form:
-    """Return the form in which a worker writes plans best.
+def plan_format_for(profile: WorkerProfile, style: PromptStyle = "full") -> PlanFormat:
+    """Return the format in which a worker writes plans best.
 
     A local model writes under a grammar, so that even a tiny one writes a valid plan. A trained
     model needs no schema. Others write JSON step by step, so that steps begin early.

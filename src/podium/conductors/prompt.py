@@ -135,7 +135,7 @@ PromptStyle = Literal["full", "compact", "trained"]
 """`full` is the paper's structure; `compact` is for models too small to word a subtask; `trained`
 is for models that were trained to plan with this prompt."""
 
-Form = Literal["lists", "json", "grammar"]
+PlanFormat = Literal["lists", "json", "grammar"]
 """Reasoning and then the three lists; JSON step by step; or the three lists under a grammar."""
 
 AccessForm = Literal["index", "binary"]
@@ -167,26 +167,26 @@ TEXT_LIMITS: Final[dict[PromptStyle, TextLimits]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt's style, form, examples and access.
+    """The prompt's style, plan format, examples and access.
 
     A trained model writes the bare lists, with a grammar or without, and is shown no examples.
     """
 
     style: PromptStyle = "full"
-    form: Form = "lists"
+    plan_format: PlanFormat = "lists"
     few_shot: bool = True
     access: AccessForm = "index"
 
     def __post_init__(self) -> None:
-        if self.style == "trained" and self.form == "json":
+        if self.style == "trained" and self.plan_format == "json":
             raise UsageError(
-                "a model that was trained to plan needs no schema; take the form lists or "
+                "a model that was trained to plan needs no schema; take the format lists or "
                 "grammar, or another prompt"
             )
 
     @property
-    def order(self) -> plan.Order:
-        return "step-by-step" if self.style == "trained" or self.form == "json" else "lists"
+    def layout(self) -> plan.PlanLayout:
+        return "step-by-step" if self.style == "trained" or self.plan_format == "json" else "lists"
 
     def messages(self, context: PlanningContext) -> tuple[Message, ...]:
         """Return the messages that ask for the next round's plan."""
@@ -217,10 +217,10 @@ class Prompt:
 
     def opener(self, context: PlanningContext) -> str:
         """Return the beginning of a reply, for models that continue a prefilled one."""
-        if self.form == "lists":
+        if self.plan_format == "lists":
             name = "opener_again.txt" if context.rounds else "opener.txt"
             return "" if self.style == "trained" else prompt_text(name)
-        return plan.forced_opening(self.order, may_accept=context.answer is not None)
+        return plan.forced_opening(self.layout, may_accept=context.answer is not None)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ class Prompt:
             ends = ("", "_answered", "_failed", "_unanswered")
             return tuple(f"trained{end}.txt" for end in ends)
         own: tuple[str, ...] = ("answer.txt", "no_answer.txt", self._acceptance_file)
-        if self.form == "lists":
+        if self.plan_format == "lists":
             own += ("opener.txt", "opener_again.txt")
         if self.style == "compact":
             own += ("compact.txt", "compact_revise.txt")
@@ -254,13 +254,13 @@ class Prompt:
 
     @property
     def _output_file(self) -> str:
-        return f"output_{'trained' if self.style == 'trained' else self.form}.txt"
+        return f"output_{'trained' if self.style == 'trained' else self.plan_format}.txt"
 
     @property
     def _output(self) -> str:
         entries = self._access_words["entries"]
         return fill_in(
-            self._output_file, entries=entries["json" if self.form == "json" else "lists"]
+            self._output_file, entries=entries["json" if self.plan_format == "json" else "lists"]
         )
 
     @property
@@ -273,7 +273,7 @@ class Prompt:
 
     @property
     def _acceptance_file(self) -> str:
-        return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
+        return "accept_json.txt" if self.plan_format == "json" else "accept_lists.txt"
 
     def _opening_messages(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         if self.style == "compact":
@@ -345,10 +345,10 @@ class Prompt:
         return workflow if self.access == "index" else with_binary_access(workflow)
 
     def _write_plan(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
-        if self.form == "json":
+        if self.plan_format == "json":
             return json.dumps(plan.workflow_document(workflow, pool), ensure_ascii=False)
-        lists = plan.write(workflow, pool, order=self.order)
-        return f"{reasoning}\n{lists}" if reasoning and self.form == "lists" else lists
+        lists = plan.write(workflow, pool, layout=self.layout)
+        return f"{reasoning}\n{lists}" if reasoning and self.plan_format == "lists" else lists
 
     def _previous_plan_text(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
         """Return the previous round's plan text, or the bare plan where another was executed."""

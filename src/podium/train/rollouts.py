@@ -233,7 +233,7 @@ class Rollouts:
         rng = Random(f"{self._seed}/explored/{best.exercise.number}")  # noqa: S311 - repeatable
         count = self._grpo.explore_tries or self._grpo.explore
         texts = [
-            plan.write(one, pool, order=self._prompt.order)
+            plan.write(one, pool, layout=self._prompt.layout)
             for one in variations(workflow, pool, count, rng, is_later=bool(rounds))
         ]
         return [

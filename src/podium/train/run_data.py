@@ -260,7 +260,7 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
     )
     return {
         "prompt": prompt.chat(context),
-        "reply": plan.write(planned[0], run.pool, order=prompt.order),
+        "reply": plan.write(planned[0], run.pool, layout=prompt.layout),
     }
 
 

@@ -149,9 +149,9 @@ def _examples(
             context = after_round(context, before, answer)
             wanted = None if is_right else wanted
         reply = (
-            plan.write_acceptance(prompt.order)
+            plan.write_acceptance(prompt.layout)
             if wanted is None
-            else plan.write(wanted, context.pool, order=prompt.order)
+            else plan.write(wanted, context.pool, layout=prompt.layout)
         )
         yield TextExample(prompt.chat(context), reply)
 
@@ -196,10 +196,10 @@ async def _write_best_plans(
     by_benchmark: dict[str, list[Task]] = defaultdict(list)
     for task in tasks:
         by_benchmark[benchmark_of(task)].append(task)
-    workers, order = connect_workers(recipe), recipe_prompt(recipe).order
+    workers, layout = connect_workers(recipe), recipe_prompt(recipe).layout
 
     async def score(workflow: Workflow, task: Task) -> Score:
-        text = plan.write(workflow, workers.pool, order=order)
+        text = plan.write(workflow, workers.pool, layout=layout)
         return await workers.scorer.score(text, task, workers.pool)
 
     plans = list(all_plans(file.plan, workers.pool))

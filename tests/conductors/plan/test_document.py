@@ -130,7 +130,7 @@ def test_a_condition_is_read_and_written(pool: Pool) -> None:
     document = workflow_document(workflow)
     assert document["steps"][1]["if"] == "failed 0"
     assert read_workflow(document, pool) == workflow
-    text = write(workflow, pool, order="step-by-step")
+    text = write(workflow, pool, layout="step-by-step")
     assert parse(text, pool, strict=True).workflow == workflow
 
 

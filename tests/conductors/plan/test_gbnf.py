@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.conductors.plan import Order, grammar, parse, write, write_acceptance
+from podium.conductors.plan import PlanLayout, grammar, parse, write, write_acceptance
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.workflow import Condition, Step, Workflow
 
-ORDERS: tuple[Order, ...] = get_args(Order)
+LAYOUTS: tuple[PlanLayout, ...] = get_args(PlanLayout)
 
 TOKEN = re.compile(
     r'"(?P<literal>(?:[^"\\]|\\.)*)"|(?P<characters>\[(?:[^\]\\]|\\.)*\])'
@@ -45,7 +45,7 @@ def expanded(body: str, rules: dict[str, str]) -> str:
 
 @pytest.fixture(scope="session")
 def sentences(pool: Pool) -> st.SearchStrategy[str]:
-    patterns = [as_regex(grammar(pool, max_subtask_chars=9, order=order)) for order in ORDERS]
+    patterns = [as_regex(grammar(pool, max_subtask_chars=9, layout=layout)) for layout in LAYOUTS]
     return st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
 
 
@@ -60,17 +60,17 @@ def test_whatever_the_grammar_allows_is_a_well_formed_plan(
     assert all(len(step.subtask) <= 9 for step in parsed.workflow.steps)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "subtask", ["Why?", 'a "quoted" \\ word', "two\nlines\tand\x01more", "日本 [1]"]
 )
 def test_with_a_given_subtask_every_step_does_just_that(
-    pool: Pool, subtask: str, order: Order
+    pool: Pool, subtask: str, layout: PlanLayout
 ) -> None:
-    pattern = as_regex(grammar(pool, 2, subtask=subtask, order=order))
+    pattern = as_regex(grammar(pool, 2, subtask=subtask, layout=layout))
     twice = Workflow((Step(pool.names[0], subtask), Step(pool.names[1], subtask, (0,))))
-    lists = write(twice, pool, order=order)
-    other = write(Workflow((Step(pool.names[0], f"{subtask}!"),)), pool, order=order)
+    lists = write(twice, pool, layout=layout)
+    other = write(Workflow((Step(pool.names[0], f"{subtask}!"),)), pool, layout=layout)
     assert re.fullmatch(pattern, lists)
     assert not re.fullmatch(pattern, other)
     assert parse(lists, pool, strict=True).workflow is not None
@@ -82,21 +82,21 @@ def test_every_plan_in_plain_words_is_allowed(
 ) -> None:
     steps = data.draw(workflows).steps
     plain = Workflow(tuple(replace(step, subtask='"Do" [it], \n速く') for step in steps))
-    for order in ORDERS:
-        pattern = as_regex(grammar(pool, may_accept=True, max_subtask_chars=20, order=order))
-        assert re.fullmatch(pattern, write(plain, pool, order=order))
+    for layout in LAYOUTS:
+        pattern = as_regex(grammar(pool, may_accept=True, max_subtask_chars=20, layout=layout))
+        assert re.fullmatch(pattern, write(plain, pool, layout=layout))
 
 
 def test_the_grammar_holds_to_one_order(pool: Pool) -> None:
     workflow = Workflow((Step(pool.names[2], "Plan"), Step(pool.names[0], "Do it", "all")))
-    for order in ORDERS:
-        pattern = as_regex(grammar(pool, order=order))
-        matching = [o for o in ORDERS if re.fullmatch(pattern, write(workflow, pool, order=o))]
-        assert matching == [order]
+    for layout in LAYOUTS:
+        pattern = as_regex(grammar(pool, layout=layout))
+        matching = [o for o in LAYOUTS if re.fullmatch(pattern, write(workflow, pool, layout=o))]
+        assert matching == [layout]
 
 
 def test_step_by_step_all_else_is_refused_as_before(pool: Pool) -> None:
-    pattern = as_regex(grammar(pool, order="step-by-step"))
+    pattern = as_regex(grammar(pool, layout="step-by-step"))
     text = (
         '{"steps": [{"subtask": "Plan", "worker": 2, "access": []}, '
         '{"subtask": "Do it", "worker": 0, "access": [0]}]}'
@@ -134,10 +134,10 @@ def test_the_grammar_allows_plans_and_nothing_else(text: str, allowed: bool, poo
 
 
 def test_accepting_is_allowed_only_where_there_is_an_answer(pool: Pool) -> None:
-    for order in ORDERS:
-        acceptance = write_acceptance(order)
-        assert re.fullmatch(as_regex(grammar(pool, may_accept=True, order=order)), acceptance)
-        assert not re.fullmatch(as_regex(grammar(pool, order=order)), acceptance)
+    for layout in LAYOUTS:
+        acceptance = write_acceptance(layout)
+        assert re.fullmatch(as_regex(grammar(pool, may_accept=True, layout=layout)), acceptance)
+        assert not re.fullmatch(as_regex(grammar(pool, layout=layout)), acceptance)
     pattern = as_regex(grammar(pool, may_accept=True))
     assert re.fullmatch(pattern, 'model_id = [0]\nsubtasks = ["Check"]\naccess_list = [["all"]]')
 
@@ -157,11 +157,11 @@ def test_every_worker_of_a_large_pool_has_an_id() -> None:
 
 
 def test_conditions_are_allowed_step_by_step_and_only_on_earlier_steps(pool: Pool) -> None:
-    pattern = as_regex(grammar(pool, 3, order="step-by-step"))
+    pattern = as_regex(grammar(pool, 3, layout="step-by-step"))
     first, second = Step(pool.names[0], "a"), Step(pool.names[1], "b")
     for condition in (Condition("failed", (0,)), Condition("differs", (0, 1))):
         third = replace(first, subtask="c", condition=condition)
-        text = write(Workflow((first, second, third)), pool, order="step-by-step")
+        text = write(Workflow((first, second, third)), pool, layout="step-by-step")
         assert re.fullmatch(pattern, text)
         later = str(condition).replace("0", "2")
         assert not re.fullmatch(pattern, text.replace(str(condition), later))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from podium.conductors.plan import Order, PlanStream, parse, write
+from podium.conductors.plan import PlanLayout, PlanStream, parse, write
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.workflow import Access, Step, Workflow
@@ -35,14 +35,14 @@ def pieces_of(text: str, chance: random.Random) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-@pytest.mark.parametrize("order", ["lists", "step-by-step"])
-def test_streamed_steps_equal_those_of_the_parsed_plan(order: Order) -> None:
+@pytest.mark.parametrize("layout", ["lists", "step-by-step"])
+def test_streamed_steps_equal_those_of_the_parsed_plan(layout: PlanLayout) -> None:
     chance = random.Random(7)
     early_steps = failed = 0
     for _ in range(3000):
         workflow = random_workflow(chance)
         text = chance.choice(("", "Think [first].\n", "<think>steps = [1]</think>\n"))
-        text += write(workflow, POOL, order=order)
+        text += write(workflow, POOL, layout=layout)
         if chance.random() < 0.3:
             text = text[: chance.randint(1, len(text))] + chance.choice(TAILS)
         if len(text) < 2:
@@ -80,13 +80,13 @@ def test_the_lists_give_their_steps_with_the_last_of_them() -> None:
 
 def test_a_second_plan_gives_no_steps() -> None:
     stream = PlanStream(POOL)
-    text = write(Workflow((Step("first", "a"), Step("second", "b"))), POOL, order="step-by-step")
+    text = write(Workflow((Step("first", "a"), Step("second", "b"))), POOL, layout="step-by-step")
     assert stream.feed(text) == [Step("first", "a")]
     assert stream.feed("\n" + text) == []
 
 
 def test_thinking_gives_no_steps() -> None:
-    text = write(Workflow((Step("first", "a"), Step("second", "b"))), POOL, order="step-by-step")
+    text = write(Workflow((Step("first", "a"), Step("second", "b"))), POOL, layout="step-by-step")
     stream = PlanStream(POOL)
     assert stream.feed(f"<think>{text}") == []
     assert stream.feed(f"</think>{text}") == [Step("first", "a")]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.conductors.plan import Order, parse, write, write_acceptance
+from podium.conductors.plan import PlanLayout, parse, write, write_acceptance
 from podium.core.errors import UnknownWorker
 from podium.core.pool import Pool
 from podium.core.workflow import Step, Workflow
@@ -29,7 +29,7 @@ def test_a_plan_is_written_as_three_lists_one_on_each_line(pool: Pool) -> None:
 
 def test_in_the_step_form_the_worker_follows_the_subtask(pool: Pool) -> None:
     workflow = Workflow((Step("gpt-5", "Plan"), Step("gemini-2.5-pro", "Do it", access="all")))
-    assert write(workflow, pool, order="step-by-step") == (
+    assert write(workflow, pool, layout="step-by-step") == (
         '{"steps": [{"subtask": "Plan", "worker": 2, "access": []}, '
         '{"subtask": "Do it", "worker": 0, "access": ["all"]}]}'
     )
@@ -49,7 +49,7 @@ def test_written_records_are_read_back(
 ) -> None:
     workflow = data.draw(workflows)
     thoughts = data.draw(st.sampled_from(["", 'It\'s a "hard" one [1].\n', "<think>hm</think>\n"]))
-    written = write(workflow, pool, order=data.draw(st.sampled_from(get_args(Order))))
+    written = write(workflow, pool, layout=data.draw(st.sampled_from(get_args(PlanLayout))))
     parsed = parse(thoughts + written, pool, strict=True, may_accept=True)
     assert parsed.workflow == workflow
     assert parsed.warnings == ()

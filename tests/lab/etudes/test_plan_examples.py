@@ -78,7 +78,7 @@ def test_pools_are_shuffled_and_differ_in_size(sample: list[PlanExample]) -> Non
 
 
 def test_a_plan_is_written_in_the_order_that_is_asked_for() -> None:
-    (usual,), (other,) = examples(7, 1), examples(7, 1, order="lists")
+    (usual,), (other,) = examples(7, 1), examples(7, 1, layout="lists")
     assert usual.plan.startswith('{"steps": ')
     assert other.plan.startswith("model_id = ")
     assert workflow_of(usual) == workflow_of(other)

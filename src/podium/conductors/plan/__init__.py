@@ -21,7 +21,7 @@ from podium.conductors.plan.parser import (
     workflow_document,
 )
 from podium.conductors.plan.writer import (
-    Order,
+    PlanLayout,
     forced_opening,
     grammar,
     schema,
@@ -30,8 +30,8 @@ from podium.conductors.plan.writer import (
 )
 
 __all__ = [
-    "Order",
     "ParsedPlan",
+    "PlanLayout",
     "PlanStream",
     "forced_opening",
     "grammar",

@@ -1,6 +1,6 @@
 """Write a workflow as the text of a plan, and the schema and grammar of such texts.
 
-Two orders are in use. Models that follow instructions write the paper's three lists. Small trained
+Two layouts are in use. Models that follow instructions write the paper's three lists. Small trained
 models write JSON step by step, a worker right after its subtask: in a list they lose count.
 """
 
@@ -18,8 +18,8 @@ from podium.core.errors import InvalidWorkflow
 from podium.core.pool import Pool
 from podium.core.workflow import DEFAULT_MAX_STEPS, Condition, Workflow
 
-Order = Literal["lists", "step-by-step"]
-"""The order of a plan: all ids, all subtasks, all accesses; or step by step."""
+PlanLayout = Literal["lists", "step-by-step"]
+"""The layout of a plan: all ids, all subtasks, all accesses; or step by step."""
 
 ACCEPTANCE: Final = {
     "lists": "\n".join(f"{label} = []" for label in LISTS),
@@ -29,7 +29,7 @@ ACCEPTANCE: Final = {
 OPENING: Final = {"lists": f"{MODEL_ID} = [", "step-by-step": f'{{"{STEPS}": ['}
 
 
-def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
+def write(workflow: Workflow, pool: Pool, *, layout: PlanLayout = "lists") -> str:
     """Write the plan; `parse` reads it back.
 
     Raises `UnknownWorker` for a worker outside the pool, and `InvalidWorkflow` for conditions in
@@ -38,7 +38,7 @@ def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
     ids = [pool.index(step.worker) for step in workflow.steps]
     subtasks = [step.subtask for step in workflow.steps]
     accesses = [["all"] if step.access == "all" else list(step.access) for step in workflow.steps]
-    if order == "step-by-step":
+    if layout == "step-by-step":
         steps = [
             {"subtask": subtask, "worker": number, "access": access}
             | ({} if step.condition is None else {CONDITION: str(step.condition)})
@@ -55,9 +55,9 @@ def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
     )
 
 
-def write_acceptance(order: Order = "lists") -> str:
+def write_acceptance(layout: PlanLayout = "lists") -> str:
     """Write a plan without steps, which accepts the answer of the round before."""
-    return ACCEPTANCE[order]
+    return ACCEPTANCE[layout]
 
 
 _CHARACTER: Final = r'[^"\\\x00-\x1F\x7F] | "\\" ["\\/nt]'
@@ -75,7 +75,7 @@ def grammar(
     may_accept: bool = False,
     max_subtask_chars: int = 200,
     subtask: str | None = None,
-    order: Order = "lists",
+    layout: PlanLayout = "lists",
     begun: str = "",
 ) -> str:
     """Return the GBNF grammar of the plans for this pool.
@@ -85,29 +85,29 @@ def grammar(
 
     `begun` is what a prefill has written of the plan.
     """
-    beginning = OPENING[order]
+    beginning = OPENING[layout]
     plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
     if may_accept:
-        plans.append(_quote(write_acceptance(order).removeprefix(beginning)))
+        plans.append(_quote(write_acceptance(layout).removeprefix(beginning)))
     rules = [
         f"root ::= {_quote(beginning.removeprefix(begun))} ({' | '.join(plans)})",
-        *(_RULES[order](steps) for steps in range(1, max_steps + 1)),
+        *(_RULES[layout](steps) for steps in range(1, max_steps + 1)),
         f"id ::= {' | '.join(_quote(str(index)) for index in range(len(pool)))}",
         *_text_rules(max_subtask_chars, subtask),
         *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
-        *(_condition_rule(index) for index in range(1, max_steps) if order == "step-by-step"),
+        *(_condition_rule(index) for index in range(1, max_steps) if layout == "step-by-step"),
     ]
     return "\n".join(rules) + "\n"
 
 
-def forced_opening(order: Order, *, may_accept: bool) -> str:
+def forced_opening(layout: PlanLayout, *, may_accept: bool) -> str:
     """Return the beginning of every plan, to be read by a model instead of written.
 
     It must end at a token boundary. A tokenizer may merge `[` with a `]` or `{` that follows, but
     not with a digit, so it ends with the bracket only where a number must follow.
     """
-    opening = OPENING[order]
-    return opening.removesuffix(" [") if may_accept or order != "lists" else opening
+    opening = OPENING[layout]
+    return opening.removesuffix(" [") if may_accept or layout != "lists" else opening
 
 
 def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _plan_of_steps(steps: int) -> str:
     return f"plan{steps} ::= {f' {between} '.join(rules)} {_quote('}]}')}"
 
 
-_RULES: Final[Mapping[Order, Callable[[int], str]]] = MappingProxyType(
+_RULES: Final[Mapping[PlanLayout, Callable[[int], str]]] = MappingProxyType(
     {"lists": _plan_of_lists, "step-by-step": _plan_of_steps}
 )
 
