@@ -4,11 +4,11 @@ The oracle reads what a worker reads, the text of its message, and nothing else;
 that the text says all that is needed. It stands in for trained specialists where a conductor is
 to be tried without them. What it cannot read as an operation of its family, it does not know.
 
-What words such as "it" and "the two results" mean: results are laid on a stack as the visible
-steps go by, each step taking from it what it refers to; "it" is the topmost that fits, "the two
-results" are the two on top. A step that did not know its answer still counts, and where it is
-meant, no later step can use it. Of the round before, only known results count that are not
-done again.
+References such as "it" and "the two results" are resolved on a stack. Each visible step pops the
+results that it refers to and pushes its own: "it" is the topmost result that fits, "the two
+results" are the two on top. A step that did not know its answer pushes an unknown one, and a step
+that refers to it cannot be answered. Of the round before, only known results are pushed, of steps
+that are not repeated.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class RetryPolicy:
         max_wait_seconds: The most of these seconds.
         max_retry_after_seconds: The most seconds that a provider may ask for; beyond it the worker
             counts as failed.
-        jitter: Draws from 0 to 1: the share of the wait's second half.
+        jitter: Returns 0 to 1: the share of the wait's second half that is waited.
 
     """
 

@@ -429,7 +429,7 @@ def evaluation_document(artifact: Artifact) -> dict[str, Any]:
         "has_report": artifact.report is not None,
         **{
             name: settings.get(name)
-            for name in ("suite", "n", "repeats", "seed", "variant", "limit", "strategies")
+            for name in ("suite", "n", "repeats", "seed", "limit", "strategies")
         },
         "rows": _objects(summary.get("rows"))[:MAX_ROWS],
         "problems": _objects(summary.get("problems")),

@@ -451,9 +451,9 @@ class EvolveTable(Table):
     sigma: Spread = Field(default=0.03, description="the initial standard deviation of the search")
     principal_directions: Count | None = Field(
         default=None,
-        description="rows of the head are sums of so many principal directions of the hidden "
-        "states that the first questions give, and only these shares are searched; left out: "
-        "every number by itself, as in the paper",
+        description="search only so many coefficients for each row of the head: those of the "
+        "principal components of the hidden states of the first questions; default: search every "
+        "weight, as in the paper",
     )
     turns: Count = Field(default=TURNS, description="the most turns of a run")
     roles: bool = Field(
