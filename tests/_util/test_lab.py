@@ -15,7 +15,7 @@ def test_a_suite_of_the_lab_names_the_extra_if_the_lab_is_missing(
     monkeypatch.setitem(sys.modules, "podium_lab", None)
     monkeypatch.delitem(sys.modules, "podium_lab.etudes", raising=False)
     monkeypatch.delitem(sys.modules, "podium_lab.etudes.tasks", raising=False)
-    with pytest.raises(ConfigError, match=r"need the extra 'lab' .*pip install .*\[lab\]"):
+    with pytest.raises(ConfigError, match=r"needs the extra lab .*pip install .*\[lab\]"):
         load_suite("etudes", limit=1)
 
 

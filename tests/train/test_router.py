@@ -130,7 +130,7 @@ def test_a_package_that_is_missing_is_reported_before_weights_are_fetched(
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["train", "router", str(written(tmp_path)), "--set", "router.encoder=minilm"]) == 2
     output = capsys.readouterr().err
-    assert f"training a router needs the package {package}" in output
+    assert f"training a router needs the extra router (there is no {package}" in output
     assert install_command("router") in output
 
 

@@ -396,7 +396,7 @@ async def test_ideal_plans_of_etudes_earn_all_of_it_over_shuffled_pools() -> Non
     results = []
     for number, etude in enumerate(held_out(60)):
         pool = pool_profiles(Random(number), families, keep=etude.families, drop=0.3)
-        text = write(etude.ideal(families), pool)
+        text = write(etude.own_plan, pool)
         results.append(await scorer.score(text, etude_task(etude), pool))
     assert [result.problem for result in results if result.reward != 1.0] == []
     assert len({result.workflow.shape for result in results if result.workflow}) >= 4

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
-from podium.core.errors import ConfigError, install_command
+from podium.core.errors import needs_extra
 
 ETUDES: Final = "etudes"
 """The suite of études."""
@@ -24,15 +23,5 @@ ORACLE: Final = "oracle"
 """The provider of the études' perfect workers."""
 
 
-@contextmanager
-def lab_extra() -> Iterator[None]:
-    """Import from `podium_lab` inside this block; ConfigError names the extra if it is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "podium":
-            raise
-        raise ConfigError(
-            f"études and experiments need the extra 'lab' ({error.name} is not installed): "
-            f"{install_command('lab')}"
-        ) from error
+lab_extra: Final = partial(needs_extra, "lab", "the package podium_lab")
+"""Import from `podium_lab` in a block of this; ConfigError names the extra if it is missing."""

@@ -10,7 +10,7 @@ import typer
 from podium.cli import options
 from podium.cli.options import BudgetOptions, Omit, PlanningOptions, PoolOptions, with_option_groups
 from podium.cli.session import Session
-from podium.core.errors import ConfigError, UsageError, install_command
+from podium.core.errors import UsageError, needs_extra
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -33,12 +33,8 @@ def mcp(
             "standard input is a terminal; podium mcp is started by an MCP client, see "
             "docs/reference/mcp.md"
         )
-    try:
+    with needs_extra("mcp", "podium mcp"):
         from podium.cli.mcp_server import create_server
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"podium mcp needs the extra mcp; install it: {install_command('mcp')}"
-        ) from error
     with Session(pool, planning, budget, store_runs=not no_store) as session:
         server = create_server(session.podium, session.options)
         session.wait_for(server.run_stdio_async())

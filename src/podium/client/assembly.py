@@ -31,7 +31,7 @@ from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSet
 from podium.config.problems import suggest
 from podium.config.settings import EVOLVED_PREFIX
 from podium.core.budget import Budget
-from podium.core.errors import ConfigError, MalformedPlan, UsageError, install_command
+from podium.core.errors import ConfigError, MalformedPlan, UsageError, needs_extra
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
 from podium.core.worker import Worker
@@ -285,13 +285,8 @@ def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http)
 
 
 def _read_router(wanted: RouterSettings) -> LearnedRouter:
-    try:
+    with needs_extra("router", f"mini.router: {wanted.router}"):
         from podium.conductors.routing import LearnedRouter
-    except ImportError as error:
-        raise ConfigError(
-            f"mini.router: {wanted.router} needs {error.name}, which is not here; install it by: "
-            f"{install_command('router')}"
-        ) from error
     return LearnedRouter.load(Path(wanted.router))
 
 

@@ -35,6 +35,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -215,6 +217,20 @@ class UnreadableRun(StoreError):
 def format_usd(amount: float) -> str:
     """Format US dollars without an exponent: $0.5, $0.0000001."""
     return "$" + (f"{amount:.12f}".rstrip("0").rstrip(".") or "0")
+
+
+@contextmanager
+def needs_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Import packages of an extra inside this block; `ConfigError` names it if one is missing."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "podium":
+            raise
+        raise ConfigError(
+            f"{purpose} needs the extra {extra} (there is no {error.name}); install it: "
+            f"{install_command(extra)}"
+        ) from error
 
 
 def install_command(extra: str) -> str:

@@ -29,7 +29,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from podium._util.addresses import is_loopback
 from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings, discover_settings
-from podium.core.errors import ConfigError, PodiumError, install_command
+from podium.core.errors import ConfigError, PodiumError, needs_extra
 from podium.server.access import AccessPolicy, KeyAuthenticator
 from podium.server.access.keys import Sessions, new_secret
 from podium.server.app import create_app
@@ -185,12 +185,8 @@ def is_public(host: str) -> bool:
 
 
 def _traces() -> TraceRecorder:
-    try:
+    with needs_extra("otel", "server.traces"):
         from podium.server.records.traces import create_otlp_recorder
-    except ImportError as error:
-        raise ConfigError(
-            f"server.traces needs the extra otel; install it: {install_command('otel')}"
-        ) from error
     return create_otlp_recorder()
 
 

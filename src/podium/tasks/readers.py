@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from podium.core.errors import ConfigError, install_command
+from podium.core.errors import ConfigError, needs_extra
 from podium.tasks.answers import extract_boxed, render_prompt
 from podium.tasks.records import TaskRecord, json_lines, open_text
 
@@ -468,14 +468,8 @@ class LocalFiles:
 
 def import_optional(module: str, purpose: str, extra: str = "eval") -> Any:
     """Import a module; ConfigError names the extra if it is missing."""
-    try:
+    with needs_extra(extra, purpose):
         return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0].replace("_", "-")
-        raise ConfigError(
-            f"{purpose} needs the package {package}, which is not installed: "
-            f"{install_command(extra)}"
-        ) from error
 
 
 def _jsonl_rows(path: Path) -> Iterator[DatasetRow]:

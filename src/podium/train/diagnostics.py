@@ -453,9 +453,12 @@ async def _measure_ideal_plans(recipe: Recipe, scorer: Scorer, pool: Pool) -> Ac
 
     def ideal(task: Task) -> Workflow:
         """Return the ideal plan; the first worker gets the steps that no worker can do."""
-        etude = etudes[task.id]
-        able = {name: name if name in pool.names else pool.names[0] for name in etude.families}
-        workflow = etude.ideal(able)
+        steps = etudes[task.id].own_plan.steps
+        able = (
+            step if step.worker in pool.names else replace(step, worker=pool.names[0])
+            for step in steps
+        )
+        workflow = Workflow(tuple(able))
         return workflow if recipe.prompt.access == "index" else with_binary_access(workflow)
 
     return await _accuracy(scorer, pool, [etude_task(etude) for etude in etudes.values()], ideal)

@@ -270,7 +270,7 @@ async def test_without_the_extra_the_message_says_how_to_get_it(
         return settings(tmp_path)
 
     with pytest.raises(
-        ConfigError, match=r"server.traces needs the extra otel; install it: .*otel"
+        ConfigError, match=r"server.traces needs the extra otel .*; install it: .*otel"
     ):
         async with serving(whole_application(find)):
             pass

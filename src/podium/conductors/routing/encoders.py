@@ -40,7 +40,7 @@ from podium.conductors.routing.arrays import (
     keep_both_ends,
     normalize_rows,
 )
-from podium.core.errors import ConfigError, install_command
+from podium.core.errors import ConfigError, needs_extra
 from podium.workers.local import weights
 
 if TYPE_CHECKING:
@@ -289,10 +289,8 @@ def _weights_path() -> Path:
 @cache
 def _network(path: Path, layers: int | None) -> _Network:
     """Load the network's first layers, once for each process."""
-    try:
+    with needs_extra("router", "embedding a question"):
         from safetensors.numpy import load_file
-    except ImportError as error:
-        raise _missing_package("safetensors", error) from error
     try:
         tensors = load_file(path)
         count = 1 + max(int(name.split(".")[2]) for name in tensors if name.startswith("encoder."))
@@ -341,10 +339,8 @@ def _norm(tensors: Mapping[str, Array], name: str) -> _Norm:
 @cache
 def _tokenizer() -> Tokenizer:
     """Return BERT's uncased WordPiece tokenizer, over the vocabulary that ships."""
-    try:
+    with needs_extra("router", "embedding a question"):
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    except ImportError as error:
-        raise _missing_package("tokenizers", error) from error
     words = (
         resources.files("podium.conductors.routing")
         .joinpath(VOCABULARY)
@@ -359,13 +355,6 @@ def _tokenizer() -> Tokenizer:
         ("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"])
     )
     return tokenizer
-
-
-def _missing_package(package: str, error: ImportError) -> ConfigError:
-    return ConfigError(
-        f"embedding a question needs {package}, which is not here ({error}); install it by: "
-        f"{install_command('router')}"
-    )
 
 
 def _gelu(numbers: Array) -> Array:
