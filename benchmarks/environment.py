@@ -91,19 +91,17 @@ async def prepare(peer: Peer, on_progress: OnProgress) -> Path | None:
 def _run(command: Command) -> str:
     """Run one command; return the last line of its output if it failed, else nothing."""
     try:
-        ended = subprocess.run(  # noqa: S603 -- venv, pip and npm
+        subprocess.run(  # noqa: S603 -- venv, pip and npm
             command,
+            check=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=LONGEST_INSTALLATION_SECONDS,
         )
-    except OSError as error:
-        return f"{command[0]}: {error.strerror}"
-    except subprocess.TimeoutExpired:
-        return f"not done within {LONGEST_INSTALLATION_SECONDS / 60:g} minutes"
-    if ended.returncode == 0:
-        return ""
-    lines = ended.stdout.decode(errors="replace").split("\n")
-    printed = [line.strip() for line in lines if line.strip()]
-    return printed[-1] if printed else f"exit code {ended.returncode}"
+    except subprocess.CalledProcessError as error:
+        printed = error.stdout.decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(printed) if line.strip()), str(error))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return ""

@@ -10,15 +10,18 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+import httpx
+
 from podium.core.errors import ConfigError
 
+OK: Final = 200
 Result = TypeVar("Result")
 
 
@@ -138,7 +141,7 @@ async def server_process(
     try:
         try:
             async with asyncio.timeout(LONGEST_START_SECONDS):
-                await _until_ready(process, port, ready)
+                await _until_ready(process, f"http://127.0.0.1:{port}{ready}")
         except (EOFError, TimeoutError) as error:
             raise ConfigError(f"{name} did not become ready: {_last_words(log)}") from error
         yield Started(process, port, perf_counter() - started)
@@ -169,28 +172,15 @@ def podium_process(
     )
 
 
-async def _until_ready(process: asyncio.subprocess.Process, port: int, path: str) -> None:
+async def _until_ready(process: asyncio.subprocess.Process, url: str) -> None:
     """Poll until it is ready; raise `EOFError` if the process ends before."""
-    while not await _is_ready(port, path):
-        if process.returncode is not None:
-            raise EOFError
-        await asyncio.sleep(BETWEEN_TRIES_SECONDS)
-
-
-async def _is_ready(port: int, path: str) -> bool:
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    try:
-        writer.write(
-            f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode()
-        )
-        return (await reader.readline()).startswith(b"HTTP/1.1 200")
-    except OSError:
-        return False
-    finally:
-        writer.close()
+    async with httpx.AsyncClient(trust_env=False) as client:
+        while process.returncode is None:
+            with suppress(httpx.TransportError):
+                if (await client.get(url)).status_code == OK:
+                    return
+            await asyncio.sleep(BETWEEN_TRIES_SECONDS)
+    raise EOFError
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

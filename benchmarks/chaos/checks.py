@@ -89,38 +89,29 @@ def overruns(run: Run, calls: int) -> bool:
     return cap is not None and max(run.spent.calls, recorded, calls) > cap
 
 
-class Journal:
-    """Steps that were recorded as done at each kill: they must not be called again."""
-
-    def __init__(self) -> None:
-        self._asked: dict[StepName, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._asked)
-
-    def note(self, done: Iterable[StepName], asked: Mapping[StepName, int]) -> None:
-        """Record that these steps are done now, and how often each was called."""
-        for step in done:
-            self._asked.setdefault(step, asked.get(step, 0))
-
-    def find_repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
-        """Return the steps that were called again after they were recorded."""
-        return [step for step, count in self._asked.items() if asked.get(step, 0) > count]
-
-
 @dataclass(slots=True)
 class Kills:
     """The findings at the kills.
 
-    `hit` counts how often each run was in progress in the killed process, `takeovers` are the
-    seconds until another process resumed such a run, `abandoned` counts those that none resumed.
+    `done` has the steps that were recorded as done, and how often each was called by then: they
+    must not be called again. `hit` counts how often each run was in progress in the killed process,
+    `takeovers` are the seconds until another process resumed such a run, `abandoned` counts those
+    that none resumed.
     """
 
-    journal: Journal = field(default_factory=Journal)
+    done: dict[StepName, int] = field(default_factory=dict)
     hit: Counter[str] = field(default_factory=Counter)
     takeovers: list[float] = field(default_factory=list)
     abandoned: int = 0
     count: int = 0
+
+    def note(self, done: Iterable[StepName], asked: Mapping[StepName, int]) -> None:
+        for step in done:
+            self.done.setdefault(step, asked.get(step, 0))
+
+    def find_repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
+        """Return the steps that were called again after they were recorded."""
+        return [step for step, count in self.done.items() if asked.get(step, 0) > count]
 
 
 class Spending(NamedTuple):

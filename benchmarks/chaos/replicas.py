@@ -33,7 +33,7 @@ from benchmarks.chaos.workload import (
     steps_done,
 )
 from benchmarks.postgres import running_postgres
-from benchmarks.processes import CONFIGURATION, WORKER, Started, free_port, podium_process
+from benchmarks.processes import CONFIGURATION, OK, WORKER, Started, free_port, podium_process
 from podium._util.process import REPLICA_VARIABLE
 from podium.core.errors import NotFound
 from podium.core.run import Run
@@ -41,7 +41,6 @@ from podium.server.access.keys import make_key
 from podium.store import RunFilter, RunStore, open_store
 from podium.store.keys import Allowance, Rules
 
-OK: Final = 200
 _DONE: Final = b"data: [DONE]"
 
 
@@ -321,7 +320,7 @@ class Killer:
         runs = [await self._store.load(summary.id) for summary in going_on]
         asked = await read_counts(self._port)
         for run in runs:
-            self._kills.journal.note(steps_done(run, mark_of(run.question)), asked.steps)
+            self._kills.note(steps_done(run, mark_of(run.question)), asked.steps)
         left_behind = [
             run for run in runs if run.status == "running" and run.process.endswith(process)
         ]
@@ -368,7 +367,7 @@ class Judge:
     def asked_again(self) -> int:
         """Count questions with a step called again although it was recorded or never in flight at a
         kill."""
-        again = {step.mark for step in self.kills.journal.find_repeated(self.asked.steps)}
+        again = {step.mark for step in self.kills.find_repeated(self.asked.steps)}
         for mark, runs in self.kept.items():
             recorded = sum(len(list(run.calls)) for run in runs)
             in_flight = sum(n for step, n in self.asked.cut_off.items() if step.mark == mark)

@@ -93,8 +93,8 @@ async def test_an_environment_of_another_python_is_made_again(
             (sys.executable, "-c", "print('ERROR: no such version\\n'); raise SystemExit(1)"),
             "ERROR: no such version",
         ),
-        (("/no/such/python",), "/no/such/python: No such file"),
-        ((sys.executable, "-c", "raise SystemExit(7)"), "exit code 7"),
+        (("/no/such/python",), "No such file or directory: '/no/such/python'"),
+        ((sys.executable, "-c", "raise SystemExit(7)"), "exit status 7"),
     ],
 )
 @pytest.mark.usefixtures("podium_home")

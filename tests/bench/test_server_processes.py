@@ -16,6 +16,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
         self.send_response(200 if self.path == "/ready" else 404)
+        self.send_header("content-length", "0")
         self.end_headers()
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.chaos.checks import (
     Billed,
-    Journal,
+    Kills,
     Spending,
     StepName,
     has_ended,
@@ -112,11 +112,11 @@ def test_a_cap_on_calls_is_overrun_by_the_runs_count_or_by_the_workers() -> None
 
 def test_a_step_on_record_that_is_asked_again_is_found() -> None:
     first, second = StepName("chaos-1", "step-0"), StepName("chaos-1", "step-1")
-    journal = Journal()
-    journal.note([first], {first: 2, second: 1})
-    assert journal.find_repeated({first: 2, second: 5}) == []
-    journal.note([first, second], {first: 3, second: 5})
-    assert journal.find_repeated({first: 3, second: 5}) == [first]
+    kills = Kills()
+    kills.note([first], {first: 2, second: 1})
+    assert kills.find_repeated({first: 2, second: 5}) == []
+    kills.note([first, second], {first: 3, second: 5})
+    assert kills.find_repeated({first: 3, second: 5}) == [first]
 
 
 def test_money_beyond_the_cap_is_an_overrun_unless_calls_in_flight_explain_it() -> None:

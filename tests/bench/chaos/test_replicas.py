@@ -96,7 +96,7 @@ def test_a_repeated_call_is_found_unless_a_kill_interrupted_it() -> None:
 
 def test_a_step_on_record_that_is_asked_again_is_found_although_its_server_was_killed() -> None:
     kills = Kills(hit=Counter({MARK: 1}))
-    kills.journal.note([FIRST], {FIRST: 1})
+    kills.note([FIRST], {FIRST: 1})
     assert judged(asked={FIRST: 1, SECOND: 2}, kills=kills).repeated_steps == 0
     assert judged(asked={FIRST: 2}, kills=kills).repeated_steps == 1
 
