@@ -40,7 +40,7 @@ def policy(messages: Sequence[Message], context: PlanningContext, rng: Random) -
 async def one_step() -> StepDiagnostics:
     """The questions of one step, each tried several times, as a trainer would."""
     recipe = read_recipe(RECIPE, ["pool.adapters=", "pool.oracle=true", "grpo.steps=1"])
-    prompt = Prompt(style=recipe.prompt.style, form="lists", few_shot=recipe.prompt.few_shot)
+    prompt = Prompt(style=recipe.prompt.style, plan_format="lists", few_shot=recipe.prompt.few_shot)
     scorer = Scorer(oracle_workers(), reward=recipe.reward.reward())
     rng = Random(7)  # noqa: S311 - repeatable, not secret
     rollouts = []

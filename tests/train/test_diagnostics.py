@@ -28,8 +28,8 @@ def test_rates_tell_valid_right_and_dropped_apart() -> None:
     assert seen.valid_rate == 0.8
     assert seen.accuracy == 0.5
     assert seen.accuracy_given_valid == pytest.approx(2 / 3)
-    assert seen.dropped == 0.2
-    assert seen.dropped_for == "step 0 (ann): down"
+    assert seen.dropped_share == 0.2
+    assert seen.main_drop_reason == "step 0 (ann): down"
     assert seen.reward == pytest.approx((1 + 1 + 0.5 + 0) / 4)
 
 
@@ -96,7 +96,7 @@ def test_references_by_kind_are_weighed_by_the_rollouts_of_each_kind_they_know()
 def test_a_group_has_spread_when_its_rewards_differ() -> None:
     right, wrong = plan("ann"), plan("ann", right=False)
     scores = [right, wrong, right, right, wrong, wrong, DROPPED, right]
-    assert diagnose(rollouts(scores, per_group=2)).groups_with_spread == 0.25
+    assert diagnose(rollouts(scores, per_group=2)).groups_with_reward_variance == 0.25
 
 
 def test_lengths_are_reported_against_the_limit() -> None:
@@ -130,7 +130,7 @@ def test_metrics_are_flat_numbers_that_json_can_write() -> None:
 
 def test_a_step_in_which_nothing_could_be_graded_is_reported_without_numbers_it_has_not() -> None:
     seen = diagnose(rollouts([DROPPED, DROPPED]))
-    assert (seen.accuracy, seen.reward, seen.groups_with_spread) == (None, None, None)
+    assert (seen.accuracy, seen.reward, seen.groups_with_reward_variance) == (None, None, None)
     none_valid = diagnose(rollouts([MALFORMED]))
     assert (none_valid.entropy_bits, none_valid.mean_steps) == (None, None)
     assert json.dumps([seen.as_metrics(), none_valid.as_metrics()], allow_nan=False)

@@ -76,8 +76,8 @@ def test_groups_without_spread_are_reported_with_the_likely_reason() -> None:
     workers = ("ann", "bob", "cid", "dan")
     easy = [plan(worker, "ann") for worker in workers] * 5
     hard = [plan(worker, "ann", right=False) for worker in workers] * 5
-    assert "too easy" in warned(easy)["spread"]
-    assert "too hard" in warned(hard)["spread"]
+    assert "too easy" in warned(easy)["reward_variance"]
+    assert "too hard" in warned(hard)["reward_variance"]
 
 
 def test_many_dropped_rollouts_are_reported_with_the_commonest_reason() -> None:

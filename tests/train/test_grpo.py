@@ -123,7 +123,7 @@ def test_plans_without_an_advantage_have_no_gradient(
     torch.manual_seed(recipe.run.seed)
     before = Policy(recipe).model.state_dict()
     grpo.train(recipe)
-    assert 0 < metrics(recipe)[0]["dropped"] < 1
+    assert 0 < metrics(recipe)[0]["dropped_share"] < 1
     for name, weights in trained_weights(recipe).items():
         assert torch.equal(weights, before[name]), name
 
@@ -149,7 +149,7 @@ def test_plans_that_move_nothing_need_not_be_read(
         recipe = tiny_recipe(BANDIT, base, tmp_path / name, *settings)
         grpo.train(recipe)
         weights.append(trained_weights(recipe))
-        assert 0 < metrics(recipe)[0]["groups_with_spread"] < 1
+        assert 0 < metrics(recipe)[0]["groups_with_reward_variance"] < 1
     for name, trained in weights[0].items():
         assert torch.allclose(trained, weights[1][name], atol=1e-5), name
 
@@ -491,6 +491,6 @@ def test_metrics_and_diagnostics_also_go_where_the_recipe_says(
     recipe = tiny_recipe(REWARD, base, tmp_path, *settings)
     grpo.train(recipe)
     (line,) = metrics(recipe)
-    for name in ("valid_rate", "entropy_bits", "mean_steps", "groups_with_spread"):
+    for name in ("valid_rate", "entropy_bits", "mean_steps", "groups_with_reward_variance"):
         assert heard[0][name] == pytest.approx(line[name], abs=1e-4)
     assert "loss" in heard[0]

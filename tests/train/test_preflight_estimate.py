@@ -9,7 +9,11 @@ from podium.train.recipe import read_recipe
 from podium.train.worker_set import recipe_pool
 from support.recipes import EVOLVE, LESSONS, POOL, RECIPES, make_recipe
 
-ASSUMED = ["estimate.steps=2.0", "estimate.input_tokens=1000", "estimate.output_tokens=100"]
+ASSUMED = [
+    "estimate.calls_per_run=2.0",
+    "estimate.worker_input_tokens=1000",
+    "estimate.worker_output_tokens=100",
+]
 
 
 def test_the_papers_run_is_51200_plans_and_some_150000_calls() -> None:
@@ -118,7 +122,11 @@ def test_memory_and_hours_of_the_measured_model() -> None:
     """An update of 32 x 512 tokens took 61 GB and ran at 20,200 tokens/s on an H200, and 256 rows
     were sampled at 29,300 tokens/s: Qwen2.5-Coder 1.5B, which has 1.78 billion parameters."""
     sizes = ("model.base=x-1.777B", "grpo.max_pass_tokens=16384", "grpo.max_completion_tokens=512")
-    assumed = ("estimate.prompt_tokens=1", "estimate.plan_tokens=512", "model.lora.rank=16")
+    assumed = (
+        "estimate.policy_input_tokens=1",
+        "estimate.policy_output_tokens=512",
+        "model.lora.rank=16",
+    )
     rollouts = ("grpo.questions=1", "grpo.rollouts=32", "grpo.explore=0", "grpo.explore_tries=")
     first_time = ("grpo.steps=1", "run.eval_every=0")
     path = RECIPES / "real-conductor.toml"

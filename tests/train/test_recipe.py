@@ -375,8 +375,10 @@ def test_a_recipe_is_for_one_way_of_training(tmp_path: Path) -> None:
 def test_a_preset_of_rewards_can_be_changed_in_part(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, overrides=["reward.preset=released"])
     assert recipe.reward.reward() == RELEASED
-    recipe = make_recipe(tmp_path, overrides=["reward.wrong=0.1", "reward.per_extra_step=0.01"])
-    assert recipe.reward.reward() == Reward(wrong=0.1, per_extra_step=0.01)
+    recipe = make_recipe(
+        tmp_path, overrides=["reward.wrong=0.1", "reward.penalty_per_extra_step=0.01"]
+    )
+    assert recipe.reward.reward() == Reward(wrong=0.1, penalty_per_extra_step=0.01)
 
 
 # ---- the fingerprint
@@ -386,7 +388,7 @@ def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    same = ["run.save_every=5", "run.minutes=9.5", "run.output=other", "estimate.steps=2.0"]
+    same = ["run.save_every=5", "run.minutes=9.5", "run.output=other", "estimate.calls_per_run=2.0"]
     assert make_recipe(elsewhere, overrides=same).fingerprint == recipe.fingerprint
     for change in ("grpo.steps=11", "run.seed=1", "prompt.few_shot=false", "reward.wrong=0.2"):
         assert make_recipe(tmp_path, overrides=[change]).fingerprint != recipe.fingerprint
@@ -402,7 +404,7 @@ def test_fingerprints_differ_between_adapters_of_one_name_in_any_directory(tmp_p
 
 @pytest.mark.parametrize(
     "written",
-    ["reward.per_usd=0.0", "grpo.top_k=0", "prompt.max_steps=5", "reward.wrong=0.5"],
+    ["reward.penalty_per_usd=0.0", "grpo.top_k=0", "prompt.max_steps=5", "reward.wrong=0.5"],
 )
 def test_a_key_at_its_default_counts_as_not_written(tmp_path: Path, written: str) -> None:
     recipe = make_recipe(tmp_path)

@@ -34,7 +34,7 @@ def test_parts_name_what_each_contributed() -> None:
 
 
 def test_every_step_beyond_the_first_and_every_token_of_the_plan_is_taken_off() -> None:
-    reward = Reward(per_extra_step=0.05, per_completion_token=0.001)
+    reward = Reward(penalty_per_extra_step=0.05, penalty_per_completion_token=0.001)
     parts = reward.of_plan(right=True, steps=3, completion_tokens=100)
     assert parts["length"] == pytest.approx(-0.2)
     assert reward.of_plan(right=True, steps=1) == {"format": 0.5, "answer": 0.5}
@@ -43,21 +43,21 @@ def test_every_step_beyond_the_first_and_every_token_of_the_plan_is_taken_off() 
 
 def test_worker_cost_or_tokens_reduce_the_reward() -> None:
     steps = (step(), step())
-    assert Reward(per_usd=2.0).cost_of(steps) == pytest.approx(0.08)
-    assert Reward(per_1000_worker_tokens=0.1).cost_of(steps) == pytest.approx(0.2)
+    assert Reward(penalty_per_usd=2.0).cost_of(steps) == pytest.approx(0.08)
+    assert Reward(penalty_per_1000_worker_tokens=0.1).cost_of(steps) == pytest.approx(0.2)
     assert PAPER.cost_of(steps) == 0.0
-    assert Reward(per_usd=2.0).of_plan(right=True, steps=1, cost=0.1)["cost"] == -0.1
+    assert Reward(penalty_per_usd=2.0).of_plan(right=True, steps=1, cost=0.1)["cost"] == -0.1
 
 
 def test_an_unknown_cost_is_not_zero() -> None:
     steps = (step(), step(UNKNOWN_USAGE, None))
-    assert Reward(per_usd=1.0).cost_of(steps) is None
-    assert Reward(per_1000_worker_tokens=1.0).cost_of(steps) is None
+    assert Reward(penalty_per_usd=1.0).cost_of(steps) is None
+    assert Reward(penalty_per_1000_worker_tokens=1.0).cost_of(steps) is None
     assert PAPER.cost_of(steps) == 0.0
 
 
 def test_an_expensive_plan_is_still_worth_no_less_than_a_malformed_one() -> None:
-    parts = Reward(malformed=-0.1, per_extra_step=1.0).of_plan(right=False, steps=4)
+    parts = Reward(malformed=-0.1, penalty_per_extra_step=1.0).of_plan(right=False, steps=4)
     assert sum(parts.values()) == pytest.approx(-0.1)
     assert parts["floor"] == pytest.approx(2.4)
 
@@ -68,8 +68,8 @@ def test_an_expensive_plan_is_still_worth_no_less_than_a_malformed_one() -> None
         ({"wrong": 1.0}, "must ascend"),
         ({"malformed": 0.7}, "must ascend"),
         ({"right": float("inf")}, "must ascend"),
-        ({"per_usd": -1.0}, "reward.per_usd is -1.0"),
-        ({"per_extra_step": float("nan")}, "reward.per_extra_step is nan"),
+        ({"penalty_per_usd": -1.0}, "reward.penalty_per_usd is -1.0"),
+        ({"penalty_per_extra_step": float("nan")}, "reward.penalty_per_extra_step is nan"),
     ],
 )
 def test_a_reward_that_teaches_the_opposite_is_refused(

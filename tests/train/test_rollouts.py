@@ -108,7 +108,7 @@ async def collected(rollouts: Rollouts, *exercises: Exercise) -> RolloutBatch:
 
 
 @pytest.mark.parametrize(
-    ("settings", "asked"), [((), 1), (("reward.per_completion_token=0.01",), 2)]
+    ("settings", "asked"), [((), 1), (("reward.penalty_per_completion_token=0.01",), 2)]
 )
 async def test_the_same_words_are_scored_once_unless_their_tokens_cost(
     tmp_path: Path, settings: tuple[str, ...], asked: int

@@ -325,7 +325,7 @@ async def test_right_decisions_on_an_answer_earn_more(
 
 
 async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
-    reward = Reward(per_1000_worker_tokens=50)  # an fake uses two tokens a call
+    reward = Reward(penalty_per_1000_worker_tokens=50)  # an fake uses two tokens a call
     solver = saying("solver")
     rounds = await first_round(solver)
     again = await scored(ONE, solver, rounds=rounds, reward=reward)
@@ -338,7 +338,7 @@ async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
 
 async def test_an_unknown_cost_drops_the_rollout_with_a_reason() -> None:
     silent = FakeWorker("solver", lambda request: Reply("42"))
-    result = await scored(ONE, silent, reward=Reward(per_1000_worker_tokens=1))
+    result = await scored(ONE, silent, reward=Reward(penalty_per_1000_worker_tokens=1))
     assert result.reward is None
     assert "reported no usage" in result.problem
     assert (await scored(ONE, silent)).reward == 1.0
@@ -346,7 +346,7 @@ async def test_an_unknown_cost_drops_the_rollout_with_a_reason() -> None:
 
 async def test_a_reward_on_plan_tokens_requires_their_count() -> None:
     solver = saying("solver")
-    reward = Reward(per_completion_token=0.001)
+    reward = Reward(penalty_per_completion_token=0.001)
     text = write(ONE, pool_of(solver))
     with pytest.raises(UsageError, match="completion_tokens"):
         await score(text, TASK, [solver], reward=reward)

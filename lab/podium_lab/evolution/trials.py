@@ -59,8 +59,8 @@ class TurnDiagnostics:
     accuracy_by_kind: Mapping[str, float]
     best: float | None
     sigma: float | None
-    dropped: float
-    dropped_for: str
+    dropped_share: float
+    main_drop_reason: str
     turns: float
     accepted: float
     workers: Mapping[str, float]
@@ -75,7 +75,7 @@ class TurnDiagnostics:
             "accuracy": self.accuracy,
             "best_candidate": self.best,
             "sigma": self.sigma,
-            "dropped": self.dropped,
+            "dropped_share": self.dropped_share,
             "mean_turns": self.turns,
             "accepted": self.accepted,
             "worker_tokens": self.tokens,
@@ -116,8 +116,8 @@ def diagnose_trials(
         accuracy_by_kind={kind: fmean(right) for kind, right in by_kind.items()},
         best=best,
         sigma=sigma,
-        dropped=faults.total() / len(trials),
-        dropped_for=faults.most_common(1)[0][0] if faults else "",
+        dropped_share=faults.total() / len(trials),
+        main_drop_reason=faults.most_common(1)[0][0] if faults else "",
         turns=fmean(len(trial.run.steps) for trial in trials),
         accepted=fmean(ends_accepted(trial.run.rounds) for trial in trials),
         workers=shares(Counter(step.worker for trial in trials for step in trial.run.steps)),

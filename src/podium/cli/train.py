@@ -375,8 +375,14 @@ def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         *([("exploration", f"at most {explored:,} plans")] if explored else []),
         ("measurements", f"{taken.evaluation_plans:,} {plan}s"),
         ("worker calls", f"{taken.worker_calls:,}, at {calls_per_run(recipe):g} a {plan}"),
-        ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
-        ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
+        (
+            "worker input",
+            f"{taken.worker_input_tokens:,} tokens, at {assumed.worker_input_tokens:,}",
+        ),
+        (
+            "worker output",
+            f"{taken.worker_output_tokens:,} tokens, at {assumed.worker_output_tokens:,}",
+        ),
         own,
         *_compute_rows(recipe, taken),
         ("cost", _cost(taken)),

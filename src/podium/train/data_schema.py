@@ -79,8 +79,8 @@ class MixTable(Table):
     )
     train_share: Share | None = Field(
         default=None,
-        description="share for training; the rest is held out. Default: the paper's split, 60 % for "
-        "training and 20 % held out",
+        description="share for training; the rest is held out. Default: the paper's split, 60 % "
+        "for training and 20 % held out",
     )
     path: Name | None = Field(
         default=None, description="the directory of their files; left out: the hub"

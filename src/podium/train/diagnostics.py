@@ -98,8 +98,8 @@ SAMPLES: Final = 2
 """How many of the best and of the worst rollouts of a step are kept to look at."""
 
 METRICS: Final = (
-    *("rollouts", "valid_rate", "accuracy", "accuracy_given_valid", "reward", "dropped"),
-    *("groups_with_spread", "mean_steps", "entropy_bits", "regret", "ceiling_gap"),
+    *("rollouts", "valid_rate", "accuracy", "accuracy_given_valid", "reward", "dropped_share"),
+    *("groups_with_reward_variance", "mean_steps", "entropy_bits", "regret", "ceiling_gap"),
     *("mean_tokens", "max_plan_tokens", "truncated_rate"),
 )
 """The numbers of a step that are logged under their own names."""
@@ -121,9 +121,9 @@ class StepDiagnostics:
     accuracy_given_valid: float | None
     accuracy_by_kind: Mapping[str, float]
     reward: float | None
-    dropped: float
-    dropped_for: str
-    groups_with_spread: float | None
+    dropped_share: float
+    main_drop_reason: str
+    groups_with_reward_variance: float | None
     steps: Mapping[int, int]
     mean_steps: float | None
     shapes: Mapping[str, float]
@@ -161,7 +161,7 @@ class StepDiagnostics:
         return (
             f"reward {self.reward or 0.0:.3f}  accuracy {self.accuracy or 0.0:.3f}  "
             f"valid {self.valid_rate:.2f}  steps {self.mean_steps or 0.0:.2f}  "
-            f"spread {self.groups_with_spread or 0.0:.2f}  {entropy}  "
+            f"spread {self.groups_with_reward_variance or 0.0:.2f}  {entropy}  "
             f"tokens {self.mean_tokens:.0f}{rates}"
         )
 
@@ -219,9 +219,9 @@ def diagnose(
         accuracy_given_valid=_mean(r.score.right for r in graded if r.score.valid),
         accuracy_by_kind={kind: sum(right) / len(right) for kind, right in by_kind.items()},
         reward=_mean(score.reward for score in scores if score.reward is not None),
-        dropped=dropped.total() / len(scores),
-        dropped_for=dropped.most_common(1)[0][0] if dropped else "",
-        groups_with_spread=_spread(graded),
+        dropped_share=dropped.total() / len(scores),
+        main_drop_reason=dropped.most_common(1)[0][0] if dropped else "",
+        groups_with_reward_variance=_spread(graded),
         steps=dict(sorted(Counter(len(s.workflow or ()) for s in scores if s.valid).items())),
         mean_steps=_mean(len(workflow) for workflow in workflows),
         shapes=shapes,
@@ -309,7 +309,7 @@ MIN_VALID_RATE: Final = 0.5
 MAX_VALID_RATE_FALL: Final = 2 / 3
 MAX_LENGTH_GROWTH: Final = 2.0
 MAX_TRUNCATED_RATE: Final = 0.1
-MIN_GROUPS_WITH_SPREAD: Final = 0.1
+MIN_GROUPS_WITH_REWARD_VARIANCE: Final = 0.1
 MAX_DROPPED: Final = 0.2
 
 
@@ -385,16 +385,18 @@ def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) ->
 
 def _reward_warnings(seen: StepDiagnostics) -> dict[str, str]:
     found = {}
-    if seen.groups_with_spread is not None and seen.groups_with_spread < MIN_GROUPS_WITH_SPREAD:
+    varied = seen.groups_with_reward_variance
+    if varied is not None and varied < MIN_GROUPS_WITH_REWARD_VARIANCE:
         easy = (seen.accuracy or 0.0) >= MIN_ACCURACY
-        found["spread"] = (
-            f"only {seen.groups_with_spread:.0%} of the groups hold different rewards, so there "
+        found["reward_variance"] = (
+            f"only {varied:.0%} of the groups hold different rewards, so there "
             f"is next to nothing to learn from; the tasks are too {'easy' if easy else 'hard'}, "
             f"or the policy writes the same plan each time"
         )
-    if seen.dropped >= MAX_DROPPED:
+    if seen.dropped_share >= MAX_DROPPED:
         found["dropped"] = (
-            f"{seen.dropped:.0%} of the rollouts were dropped, most for: {seen.dropped_for}"
+            f"{seen.dropped_share:.0%} of the rollouts were dropped, "
+            f"most for: {seen.main_drop_reason}"
         )
     return found
 

@@ -69,7 +69,7 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
         case SftTable() as sft:
             examples = sft.steps * sft.batch * max(1, len(sft.adapters))
             runs = count_runs(recipe, pool) if pool is not None else 0
-            calls = round(runs * recipe.estimate.steps)
+            calls = round(runs * recipe.estimate.calls_per_run)
             taken = (
                 _estimate_calls(recipe, list(pool), calls) if pool and runs else Estimate(steps=0)
             )
@@ -86,8 +86,8 @@ def calls_per_run(recipe: Recipe) -> float:
     """Return the assumed calls of one run, at most the turns that it may have."""
     evolve = recipe.evolve
     if evolve is None:
-        return recipe.estimate.steps
-    return min(recipe.estimate.steps, evolve.turns) if evolve.roles else evolve.turns
+        return recipe.estimate.calls_per_run
+    return min(recipe.estimate.calls_per_run, evolve.turns) if evolve.roles else evolve.turns
 
 
 def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
@@ -95,13 +95,13 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     rollouts, measured = questions * grpo.rollouts, _count_measured(recipe)
     tried = questions * (grpo.explore_tries or grpo.explore)
     workers = list(pool)
-    calls = round((rollouts + measured) * recipe.estimate.steps)
+    calls = round((rollouts + measured) * recipe.estimate.calls_per_run)
     if recipe.answers is not None:
         calls = (questions + measured) * len(recipe.answers.earlier_steps)
     if needs_baselines(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
     return replace(
-        _estimate_calls(recipe, workers, calls, more=round(tried * recipe.estimate.steps)),
+        _estimate_calls(recipe, workers, calls, more=round(tried * recipe.estimate.calls_per_run)),
         steps=grpo.steps,
         questions=questions,
         rollouts=rollouts,
@@ -138,7 +138,7 @@ def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
     rows = grpo.micro_batch or grpo.questions * grpo.rollouts / gpus
     plans = min(rows * grpo.max_completion_tokens, grpo.max_pass_tokens or math.inf)
     read = grpo.max_pass_tokens or rows * (
-        recipe.estimate.prompt_tokens + grpo.max_completion_tokens
+        recipe.estimate.policy_input_tokens + grpo.max_completion_tokens
     )
     width = (128 * parameters / 12) ** (1 / 3)  # of a model with a layer for every 128 of it
     layers = width / 128
@@ -149,15 +149,15 @@ def gpu_gigabytes(recipe: Recipe, grpo: GrpoTable, parameters: int) -> float:
 
 
 def sampling_hours(recipe: Recipe, plans: int) -> float:
-    tokens = plans * recipe.estimate.plan_tokens
+    tokens = plans * recipe.estimate.policy_output_tokens
     speed = PARAMETER_TOKENS_PER_SECOND * recipe.estimate.gpus
     return tokens * count_parameters(recipe.model.base) / speed / 3600
 
 
 def update_hours(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> float:
     assumed, is_shared = recipe.estimate, grpo.max_pass_tokens is not None
-    prompt = assumed.prompt_tokens / (grpo.rollouts if is_shared else 1)
-    tokens = rollouts * grpo.num_iterations * (prompt + assumed.plan_tokens)
+    prompt = assumed.policy_input_tokens / (grpo.rollouts if is_shared else 1)
+    tokens = rollouts * grpo.num_iterations * (prompt + assumed.policy_output_tokens)
     products = 4 + 2 * (recipe.model.lora is None)
     products += 2 * (recipe.model.gradient_checkpointing or is_shared)
     work = tokens * products * count_parameters(recipe.model.base)
@@ -195,8 +195,8 @@ def _estimate_calls(
     return Estimate(
         steps=0,
         worker_calls=calls,
-        worker_input_tokens=calls * assumed.input_tokens,
-        worker_output_tokens=calls * assumed.output_tokens,
+        worker_input_tokens=calls * assumed.worker_input_tokens,
+        worker_output_tokens=calls * assumed.worker_output_tokens,
         usd=usd_priced if len(known) == len(workers) else None,
         usd_priced=usd_priced,
         usd_max=(calls + more) * max(known, default=0.0),
@@ -206,7 +206,7 @@ def _estimate_calls(
 
 def _cost_per_call(recipe: Recipe, worker: WorkerProfile) -> float | None:
     assumed = recipe.estimate
-    usage = Usage(assumed.input_tokens, assumed.output_tokens, 0, 0, 0)
+    usage = Usage(assumed.worker_input_tokens, assumed.worker_output_tokens, 0, 0, 0)
     return worker.price.cost(usage) if worker.price is not None else None
 
 

@@ -111,7 +111,7 @@ class Rollouts:
         self._policy = policy
         self._scorer = scorer
         self._prompt = recipe_prompt(recipe)
-        self._counts_tokens = bool(recipe.reward.per_completion_token)
+        self._counts_tokens = bool(recipe.reward.penalty_per_completion_token)
         self._sampling = Sampling(
             grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k
         )

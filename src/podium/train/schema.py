@@ -177,16 +177,16 @@ class RewardTable(Table):
         default=0.0,
         description="added to a wrong answer in proportion to its right intermediate results",
     )
-    per_usd: Weight = Field(
+    penalty_per_usd: Weight = Field(
         default=0.0, description="subtracted for each dollar that the workers cost"
     )
-    per_1000_worker_tokens: Weight = Field(
+    penalty_per_1000_worker_tokens: Weight = Field(
         default=0.0, description="subtracted for each 1,000 tokens of the workers"
     )
-    per_completion_token: Weight = Field(
+    penalty_per_completion_token: Weight = Field(
         default=0.0, description="subtracted for each token that the conductor writes"
     )
-    per_extra_step: Weight = Field(
+    penalty_per_extra_step: Weight = Field(
         default=0.0, description="subtracted for each step beyond the first"
     )
     replan_penalty: Weight = Field(
@@ -500,9 +500,13 @@ class RunTable(Table):
 class EstimateTable(Table):
     """Assumptions of `--dry-run`."""
 
-    steps: Positive = Field(default=3.0, description="worker calls of a plan or run, on average")
-    input_tokens: Count = Field(default=900, description="tokens that a worker reads in a call")
-    output_tokens: Count = Field(default=600, description="tokens that it replies with")
-    prompt_tokens: Count = Field(default=1000, description="tokens that the policy reads")
-    plan_tokens: Count = Field(default=300, description="tokens that it writes")
+    calls_per_run: Positive = Field(
+        default=3.0, description="worker calls of a plan or run, on average"
+    )
+    worker_input_tokens: Count = Field(
+        default=900, description="tokens that a worker reads in a call"
+    )
+    worker_output_tokens: Count = Field(default=600, description="tokens that it replies with")
+    policy_input_tokens: Count = Field(default=1000, description="tokens that the policy reads")
+    policy_output_tokens: Count = Field(default=300, description="tokens that it writes")
     gpus: Count = Field(default=1, description="GPUs that share the optimiser's states")

@@ -32,10 +32,10 @@ from podium.engine import CallPolicy
 from podium.engine.runner import Runner
 
 _PENALTIES: Final = (
-    "per_usd",
-    "per_1000_worker_tokens",
-    "per_completion_token",
-    "per_extra_step",
+    "penalty_per_usd",
+    "penalty_per_1000_worker_tokens",
+    "penalty_per_completion_token",
+    "penalty_per_extra_step",
     "replan_penalty",
     "accept_penalty",
 )
@@ -56,10 +56,10 @@ class Reward:
     wrong: float = 0.5
     right: float = 1.0
     milestones: float = 0.0
-    per_usd: float = 0.0
-    per_1000_worker_tokens: float = 0.0
-    per_completion_token: float = 0.0
-    per_extra_step: float = 0.0
+    penalty_per_usd: float = 0.0
+    penalty_per_1000_worker_tokens: float = 0.0
+    penalty_per_completion_token: float = 0.0
+    penalty_per_extra_step: float = 0.0
     replan_penalty: float = 0.0
     accept_penalty: float = 0.0
 
@@ -84,7 +84,10 @@ class Reward:
 
     def of_malformed(self, completion_tokens: int = 0) -> Mapping[str, float]:
         return _nonzero(
-            {"format": self.malformed, "length": -self.per_completion_token * completion_tokens},
+            {
+                "format": self.malformed,
+                "length": -self.penalty_per_completion_token * completion_tokens,
+            },
             "format",
         )
 
@@ -104,8 +107,8 @@ class Reward:
         `cost` is the result of `cost_of`, `reached` the share of milestones that were reached.
         The part `floor` gives back penalties that would go below a malformed plan's reward.
         """
-        length = self.per_completion_token * completion_tokens
-        length += self.per_extra_step * max(0, steps - 1)
+        length = self.penalty_per_completion_token * completion_tokens
+        length += self.penalty_per_extra_step * max(0, steps - 1)
         parts = {
             "format": self.wrong,
             "answer": self.right - self.wrong if right else 0.0,
@@ -122,12 +125,14 @@ class Reward:
         """Return the penalty for the workers' cost and tokens; None if either is unknown."""
         total: float | None = 0.0
         for step in steps:
-            if self.per_usd:
+            if self.penalty_per_usd:
                 cost = step.cost_usd
-                total = add(total, None if cost is None else self.per_usd * cost)
-            if self.per_1000_worker_tokens:
+                total = add(total, None if cost is None else self.penalty_per_usd * cost)
+            if self.penalty_per_1000_worker_tokens:
                 tokens = step.usage.total_tokens
-                taken = None if tokens is None else self.per_1000_worker_tokens * tokens / 1000
+                taken = (
+                    None if tokens is None else self.penalty_per_1000_worker_tokens * tokens / 1000
+                )
                 total = add(total, taken)
         return total
 
@@ -231,7 +236,7 @@ class Scorer:
         is executed even if the task grades plans: a next round needs an answer.
         """
         _refuse_conductors(pool)
-        if self.reward.per_completion_token and completion_tokens is None:
+        if self.reward.penalty_per_completion_token and completion_tokens is None:
             raise UsageError("completion_tokens is required: the reward depends on the length")
         tokens = completion_tokens or 0
         try:

@@ -95,10 +95,10 @@ class TrainingLog:
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:
         self._record_diagnostics(seen)
-        if seen.dropped >= MAX_DROPPED:
+        if seen.dropped_share >= MAX_DROPPED:
             self.warn(
-                f"{seen.dropped:.0%} of the runs say nothing, for workers failed; most: "
-                f"{seen.dropped_for}"
+                f"{seen.dropped_share:.0%} of the runs say nothing, for workers failed; most: "
+                f"{seen.main_drop_reason}"
             )
 
     def warn(self, words: str) -> None:

@@ -78,7 +78,7 @@ def test_a_workers_fault_is_neither_right_nor_wrong() -> None:
     seen = diagnose_trials(
         [trial(("ann", "worker")), trial(("ann", "worker"), fault="no such model")]
     )
-    assert (seen.accuracy, seen.dropped, seen.dropped_for) == (1.0, 0.5, "no such model")
+    assert (seen.accuracy, seen.dropped_share, seen.main_drop_reason) == (1.0, 0.5, "no such model")
     lost = diagnose_trials([trial(("ann", "worker"), fault="no such model")])
     assert (lost.accuracy, lost.samples) == (None, ())
     assert "accuracy" not in lost.as_metrics()

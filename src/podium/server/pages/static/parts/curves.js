@@ -62,7 +62,7 @@ const PLOTS = [
   {
     title: 'Questions that teach',
     note: 'Share of questions with both right and wrong plans: only these change the model.',
-    lines: [['groups_with_spread', 'share of questions']],
+    lines: [['groups_with_reward_variance', 'share of questions']],
     ...SHARE,
   },
   {
@@ -100,7 +100,7 @@ const FAMILIES = /** @type {[string, string, string][]} */ ([
 const NATURAL = new Intl.Collator(undefined, { numeric: true });
 
 /** What is written down for held-out questions and means nothing there: each is tried once. */
-const NEVER_MEASURED = new Set(['groups_with_spread', 'seconds']);
+const NEVER_MEASURED = new Set(['groups_with_reward_variance', 'seconds']);
 
 /**
  * Charts of all that a training has written down; `update` draws what has come to it.
