@@ -59,7 +59,7 @@ def test_letters_are_different_models_and_tools_run_programs() -> None:
 def test_a_pool_without_tools_has_no_plans_with_them() -> None:
     rng = Random(1)
     lengths = {len(draw_plan(FILE.plan, Pool(MODELS[:1]), rng)) for _ in range(20)}
-    assert lengths == {1}
+    assert lengths == {1, 3}  # one model answers, or has three ways
     with pytest.raises(ConfigError, match="no plan template suits a pool of python"):
         draw_plan(FILE.plan, Pool((PYTHON,)), rng)
 
