@@ -153,7 +153,7 @@ class ClaimState(NamedTuple):
 
     status: str
     updated_at: str
-    claim: int
+    claim_number: int
     process: str
 
 
@@ -172,7 +172,7 @@ class ClaimTable:
         """True if this store or a live process holds the run."""
         if seen.status != "running":
             return False
-        return self._is_held(run_id, seen.claim) or self._database.is_alive(
+        return self._is_held(run_id, seen.claim_number) or self._database.is_alive(
             seen.process, seen.updated_at
         )
 
@@ -193,7 +193,7 @@ class ClaimTable:
 
     async def read_state(self, connection: AsyncConnection, run_id: str) -> ClaimState | None:
         """Read the claim on the run with that full id; None if there is no such run."""
-        query = select(RUNS.c.status, RUNS.c.updated_at, RUNS.c.claim, RUNS.c.process).where(
+        query = select(RUNS.c.status, RUNS.c.updated_at, RUNS.c.claim_number, RUNS.c.process).where(
             RUNS.c.id == storable_text(run_id)
         )
         row = (await connection.execute(query)).one_or_none()
@@ -212,13 +212,13 @@ class ClaimTable:
         transaction."""
         row = run_row(replace(run, status="running", process=process), self._clock())
         del row["expires_at"]
-        row["claim"] = seen.claim + 1
+        row["claim_number"] = seen.claim_number + 1
         if takeover:
             row["takeovers"] = RUNS.c.takeovers + 1
         unchanged = (
             (RUNS.c.status == seen.status)
             & (RUNS.c.updated_at == seen.updated_at)
-            & (RUNS.c.claim == seen.claim)
+            & (RUNS.c.claim_number == seen.claim_number)
         )
         statement = update(RUNS).where(RUNS.c.id == run.id, unchanged).values(row)
         if (await connection.execute(statement)).rowcount == 0:
@@ -236,7 +236,7 @@ class ClaimTable:
         before = replace(run, process="") if run.status == "running" else run
         row = run_row(before, self._clock())
         del row["expires_at"]
-        own = (RUNS.c.id == run.id) & (RUNS.c.claim == self.numbers[run.id])
+        own = (RUNS.c.id == run.id) & (RUNS.c.claim_number == self.numbers[run.id])
         await connection.execute(update(RUNS).where(own).values(row))
 
     async def begin(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
@@ -271,7 +271,7 @@ class ClaimTable:
         length = 1 << (len(run_ids) - 1).bit_length()
         named = list(islice(cycle(sorted(run_ids)), length))
         pairs = [(run_id, self.numbers.get(run_id, UNCLAIMED)) for run_id in named]
-        own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs)
+        own = tuple_(RUNS.c.id, RUNS.c.claim_number).in_(pairs)
         values: dict[str, Any] = {"updated_at": self._clock()}
         if progress:
             done = list(islice(cycle(sorted(progress)), length))
@@ -304,7 +304,7 @@ class ClaimTable:
                 RUNS.c.id,
                 RUNS.c.owner,
                 RUNS.c.takeovers,
-                RUNS.c.claim,
+                RUNS.c.claim_number,
                 RUNS.c.process,
                 RUNS.c.updated_at,
             )
@@ -319,7 +319,7 @@ class ClaimTable:
         found = [
             AbandonedRun(id=row.id, owner=row.owner, takeovers=row.takeovers)
             for row in await connection.execute(query)
-            if not self._is_held(row.id, row.claim)
+            if not self._is_held(row.id, row.claim_number)
             and not self._database.is_alive(row.process, row.updated_at)
         ]
         return found[:limit]
@@ -327,14 +327,14 @@ class ClaimTable:
     async def _renew(self, connection: AsyncConnection, known: Sequence[str], now: str) -> int:
         """Renew the leases of runs; return how many are still held here."""
         pairs = [(run_id, self.numbers[run_id]) for run_id in known]
-        own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs) & (RUNS.c.status == "running")
+        own = tuple_(RUNS.c.id, RUNS.c.claim_number).in_(pairs) & (RUNS.c.status == "running")
         # Locked in one order everywhere, or two writers could wait for each other.
         locked = select(RUNS.c.id).where(own).order_by(RUNS.c.id).with_for_update()
         statement = update(RUNS).where(RUNS.c.id.in_(locked)).values(updated_at=now)
         return (await connection.execute(statement)).rowcount
 
     async def _find_lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:
-        query = select(RUNS.c.id, RUNS.c.claim).where(RUNS.c.id.in_(known))
+        query = select(RUNS.c.id, RUNS.c.claim_number).where(RUNS.c.id.in_(known))
         rows = await connection.execute(query)  # some may end here meanwhile
         lost = [run_id for run_id, claim in rows if claim != self.numbers.get(run_id, claim)]
         # A late write of a lost run must still be refused, so its number is dropped much later.
@@ -449,7 +449,7 @@ class SqlRunStore(RunStore):
         # an older state.
         async with self._transaction() as connection:
             await self._claims.claim(connection, run, seen, process, takeover=takeover)
-        self._claims.add(run.id, seen.claim + 1)  # not before the commit
+        self._claims.add(run.id, seen.claim_number + 1)  # not before the commit
         return run
 
     async def release_claim(self, run: Run) -> None:

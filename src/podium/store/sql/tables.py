@@ -1,7 +1,7 @@
 """The tables of the store, the version of their schema, and runs as rows.
 
 A run is a row of `runs`; each round and step is a row of its own, written as soon as it is known.
-`run_workers` and the indexes serve the filters of lists. `claim` counts how often a run was
+`run_workers` and the indexes serve the filters of lists. `claim_number` counts how often a run was
 claimed, `takeovers` how often since its last finished step. `run_charges` remembers what each run
 was charged and outlives the run. `reservations` holds what each request in flight takes of a key's
 caps while its process renews its lease, `rate_buckets` what is left of a key's rates.
@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -87,7 +87,7 @@ HAS_EXPIRY: Final = text("expires_at IS NOT NULL")
 
 IS_RUNNING: Final = text("status = 'running'")
 
-CLAIM_COLUMNS: Final = frozenset({"claim", "takeovers"})
+CLAIM_COLUMNS: Final = frozenset({"claim_number", "takeovers"})
 """Columns of a run that only claims change."""
 
 
@@ -110,7 +110,7 @@ RUNS: Final = Table(
     *_columns(Text, "document", "owner"),
     Column("expires_at", Text),
     *_columns(Text, "process"),
-    Column("claim", Integer, nullable=False, server_default="0"),
+    Column("claim_number", Integer, nullable=False, server_default="0"),
     Column("takeovers", Integer, nullable=False, server_default="0"),
     Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
     Index("runs_by_owner", "owner", "created_at", "id"),
