@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from podium.cli.mcp_server import create_server
 from podium.client.client import AsyncPodium
 from podium.client.run_options import RunOptions
-from podium.conductors import FixedConductor, TierRouter
+from podium.conductors import FixedConductor
 from podium.core.budget import Budget
 from podium.core.request import Price
 from podium.core.run import Run
@@ -27,7 +27,6 @@ from podium.engine.runner import Options
 from podium.store import RunStore
 from podium.workers import ScriptedWorker
 from support.harness import FakeWorker
-from support.scripted_router import ScriptedRouter
 
 POOL = """
 [conductor]
@@ -175,29 +174,6 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
             run = result["structuredContent"]
             cap = min(asked, 60.0)
             assert f"the cap on usd is ${cap:g}" in run["error"]
-
-
-async def test_the_quality_bias_of_a_call_reaches_the_router_and_is_refused_without_one() -> None:
-    router = ScriptedRouter({"a": 0.8, "b": 0.9})
-    workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
-    podium = AsyncPodium(workers, FixedConductor(TWO), router=TierRouter(router))
-    async with talking(podium) as talk:
-        answered = await talk.use("ask", question="Why?", tier="mini", quality_bias=0.2)
-        planned = await talk.use("plan", question="Why?", tier="mini", quality_bias=1)
-        too_far = await talk.use("ask", question="Why?", tier="mini", quality_bias=1.5)
-        unheeded = await talk.use("ask", question="Why?", tier="ultra", quality_bias=0.2)
-    assert answered["structuredContent"]["answer"] == "A"
-    assert planned["structuredContent"]["routing"]["worker"] == "b"
-    assert [quality_bias for _, _, quality_bias in router.asked] == [0.2, 1]
-    assert "quality_bias\n  Input should be" in too_far["content"][0]["text"]
-    assert "for the tiers that route" in unheeded["content"][0]["text"]
-
-
-async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -> None:
-    options = Options(budget=Budget(usd=60.0, calls=1, allow_unpriced=True))
-    async with talking(scripted(options=options)) as talk:
-        result = await talk.use("ask", question="Why?", budget_usd=1000.0)
-    assert "the cap on calls is 1" in result["structuredContent"]["error"]
 
 
 async def test_a_tool_call_cannot_raise_steps_and_rounds() -> None:

@@ -50,15 +50,6 @@ Rounds = Annotated[
         "lower the configured limit",
     ),
 ]
-QualityBias = Annotated[
-    float | None,
-    Field(
-        ge=0,
-        le=1,
-        description="how much quality counts over cost where a learned router chooses, from 0, the "
-        "cheapest, to 1, the best; for the tiers mini and podium",
-    ),
-]
 BudgetUsd = Annotated[
     float | None,
     Field(
@@ -97,7 +88,6 @@ def create_server(
         tier: TierChoice = None,
         max_steps: MaxSteps = None,
         rounds: Rounds = None,
-        quality_bias: QualityBias = None,
         budget_usd: BudgetUsd = None,
     ) -> Annotated[CallToolResult, AskResult]:
         """Answers a question with several language models, led by a conductor that plans which does
@@ -112,7 +102,7 @@ def create_server(
 
         try:
             options = await _run_options(
-                podium, defaults, context, tier, max_steps, rounds, quality_bias, budget_usd
+                podium, defaults, context, tier, max_steps, rounds, budget_usd
             )
             options["emit"] = report
             async with _slot(slots):
@@ -128,14 +118,13 @@ def create_server(
         question: Question,
         tier: TierChoice = None,
         max_steps: MaxSteps = None,
-        quality_bias: QualityBias = None,
         budget_usd: BudgetUsd = None,
     ) -> CallToolResult:
         """Returns the steps that a question would take: which model does what, and which results it
         reads. Nothing is executed."""
         try:
             options = await _run_options(
-                podium, defaults, context, tier, max_steps, None, quality_bias, budget_usd
+                podium, defaults, context, tier, max_steps, None, budget_usd
             )
             async with _slot(slots):
                 document = plan_document(question, await podium.plan(question, **options))
@@ -188,7 +177,6 @@ async def _run_options(
     tier: Tier | None,
     max_steps: int | None,
     rounds: int | None,
-    quality_bias: float | None,
     budget_usd: float | None,
 ) -> RunOptions:
     """Return the defaults, lowered to what the call asks for.
@@ -199,8 +187,6 @@ async def _run_options(
     options, runtime = RunOptions(**(defaults or {})), await podium.open()
     if tier is not None:
         options["tier"] = tier
-    if quality_bias is not None:
-        options["quality_bias"] = quality_bias
     limits: dict[str, Any] = {name: options.get(name) for name in LIMITS if name in options}
     allowed = replace(runtime.options, **limits).narrow(
         max_steps=max_steps, rounds=rounds, caps={"usd": budget_usd}

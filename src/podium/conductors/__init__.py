@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from podium.conductors.builtin import (
-    Complexity,
     FixedConductor,
     ModelConductor,
     RequestWorkflowConductor,
@@ -30,7 +29,6 @@ KINDS: Final = ("model", "rules", "fixed", "router", "evolved")
 __all__ = [
     "KINDS",
     "AdaptiveConductor",
-    "Complexity",
     "Conductor",
     "FixedConductor",
     "LearnedRouterConductor",

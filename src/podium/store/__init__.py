@@ -23,7 +23,7 @@ from podium.store.base import (
     RunSummary,
     correction_task,
 )
-from podium.store.journal import HEARTBEATS_PER_LEASE, Heartbeat, Journal
+from podium.store.journal import HEARTBEATS_PER_LEASE, Heartbeat
 
 __all__ = [
     "EVERY_RUN",
@@ -33,7 +33,6 @@ __all__ = [
     "Feedback",
     "Heartbeat",
     "IdempotentRequest",
-    "Journal",
     "RunFilter",
     "RunList",
     "RunStore",

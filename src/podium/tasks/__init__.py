@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from podium.tasks.benchmarks import BENCHMARKS, load_records
 from podium.tasks.graders import GRADERS, make_grader
-from podium.tasks.records import LoadedTasks, SkippedLine, TaskRecord, read_records, save_suite
+from podium.tasks.records import TaskRecord, read_records, save_suite
 from podium.tasks.suites import (
     NAMES,
     SplitShares,
-    TrainingMix,
     build_mix,
-    gym_suite,
     load_source,
     load_suite,
     read_suite,
@@ -27,13 +25,9 @@ __all__ = [
     "BENCHMARKS",
     "GRADERS",
     "NAMES",
-    "LoadedTasks",
-    "SkippedLine",
     "SplitShares",
     "TaskRecord",
-    "TrainingMix",
     "build_mix",
-    "gym_suite",
     "load_records",
     "load_source",
     "load_suite",

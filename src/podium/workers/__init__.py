@@ -1,6 +1,6 @@
 """Workers: hosted vendors, local models, test doubles, MCP tools and the program sandbox."""
 
-from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint, connect
+from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, connect
 from podium.workers.function import FunctionWorker, worker
 from podium.workers.http import Http
 from podium.workers.scripted import ScriptedWorker
@@ -10,7 +10,6 @@ __all__ = [
     "Endpoint",
     "FunctionWorker",
     "Http",
-    "KnownEndpoint",
     "ScriptedWorker",
     "connect",
     "worker",

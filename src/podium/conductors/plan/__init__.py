@@ -14,7 +14,6 @@ forced_opening     the beginning of every plan, which a local model need not wri
 from __future__ import annotations
 
 from podium.conductors.plan.parser import (
-    ParsedPlan,
     PlanStream,
     parse,
     read_workflow,
@@ -30,7 +29,6 @@ from podium.conductors.plan.writer import (
 )
 
 __all__ = [
-    "ParsedPlan",
     "PlanLayout",
     "PlanStream",
     "forced_opening",

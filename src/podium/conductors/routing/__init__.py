@@ -10,7 +10,6 @@ Needs the extra `router`, so it is imported only where a router is used.
 
 from __future__ import annotations
 
-from podium.conductors.routing.encoders import Embedder
 from podium.conductors.routing.router import KnownWorker, LearnedRouter
 
-__all__ = ["Embedder", "KnownWorker", "LearnedRouter"]
+__all__ = ["KnownWorker", "LearnedRouter"]

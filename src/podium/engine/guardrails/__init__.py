@@ -8,25 +8,21 @@ grounding   built in: another worker checks the answer against the replies
 """
 
 from podium.engine.guardrails.base import (
-    STAGES,
     Block,
     Guardrail,
     GuardrailInput,
     Hook,
     Note,
-    OnError,
     Pass,
     Redact,
     Replan,
-    Source,
     Verdict,
     Verify,
     as_guardrail,
 )
 from podium.engine.guardrails.chain import GuardrailChain
-from podium.engine.guardrails.grounding import Grounding, GroundingAction
+from podium.engine.guardrails.grounding import Grounding
 from podium.engine.guardrails.redaction import (
-    DEFAULT_KINDS,
     KINDS,
     Kind,
     Redaction,
@@ -34,25 +30,20 @@ from podium.engine.guardrails.redaction import (
 )
 
 __all__ = [
-    "DEFAULT_KINDS",
     "KINDS",
-    "STAGES",
     "Block",
     "Grounding",
-    "GroundingAction",
     "Guardrail",
     "GuardrailChain",
     "GuardrailInput",
     "Hook",
     "Kind",
     "Note",
-    "OnError",
     "Pass",
     "Redact",
     "Redaction",
     "RedactionAction",
     "Replan",
-    "Source",
     "Verdict",
     "Verify",
     "as_guardrail",

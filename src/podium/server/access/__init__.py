@@ -6,6 +6,6 @@
 from __future__ import annotations
 
 from podium.server.access.authenticator import KeyAuthenticator
-from podium.server.access.policy import AccessPolicy, Principal, RequestCost, RequestQuota
+from podium.server.access.policy import AccessPolicy, Principal, RequestCost
 
-__all__ = ["AccessPolicy", "KeyAuthenticator", "Principal", "RequestCost", "RequestQuota"]
+__all__ = ["AccessPolicy", "KeyAuthenticator", "Principal", "RequestCost"]
