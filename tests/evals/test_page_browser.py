@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evals.page.demonstration import HOSTILE
+from evals.demonstration import HOSTILE
 from podium.evals.log import read_eval_log
 from podium.evals.page import make_view, report_page
 

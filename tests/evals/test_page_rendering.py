@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import DictLoader
 
-from evals.page.demonstration import HOSTILE
-from evals.page.parsed import parse
+from evals.demonstration import HOSTILE
+from evals.parsed import parse
 from podium.evals import page as rendering
 from podium.evals.page import (
     amount,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from evals.demonstration import HOSTILE, SKILL, TASKS
 from evals.evaluations import PLANS, POOL, SINGLE_PLAN, Item, run_of, sample_of, write_evaluation
-from evals.page.demonstration import HOSTILE, SKILL, TASKS
-from evals.page.parsed import Element, parse
+from evals.parsed import Element, parse
 from evals.samples import sample
 from podium.core.pool import Pool, WorkerProfile
 from podium.evals.comparison import PER_TASK_BEST

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.page.demonstration import demonstrate
+from evals.demonstration import demonstrate
 
 
 @pytest.fixture(scope="session")
