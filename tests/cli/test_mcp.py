@@ -176,6 +176,13 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
             assert f"the cap on usd is ${cap:g}" in run["error"]
 
 
+async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -> None:
+    options = Options(budget=Budget(usd=60.0, calls=1, allow_unpriced=True))
+    async with talking(scripted(options=options)) as talk:
+        result = await talk.use("ask", question="Why?", budget_usd=1000.0)
+    assert "the cap on calls is 1" in result["structuredContent"]["error"]
+
+
 async def test_a_tool_call_cannot_raise_steps_and_rounds() -> None:
     store = Kept()
     async with talking(
