@@ -108,7 +108,7 @@ def test_written_files_are_read_back(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
         ("{}", "this is no coordinator"),
         ("[]", "this is no coordinator"),
-        (json.dumps({**TRAINED.document(), "version": 9}), "version 9 cannot be read, only 1"),
+        (json.dumps({**TRAINED.document(), "version": 9}), "version 9 cannot be read, only 2"),
         (json.dumps({**TRAINED.document(), "width": "x"}), "width: Input should be a valid int"),
         (json.dumps({**TRAINED.document(), "turns": 0}), "a coordinator's turns is 0"),
     ],

@@ -114,7 +114,7 @@ def test_the_coordinators_recipe_has_its_papers_values() -> None:
     assert evolve is not None
     assert recipe.model.base == "Qwen/Qwen3-0.6B"
     assert values(evolve, "sigma", "population") == (0.03, 32)
-    assert values(evolve, "turns", "roles", "token") == (5, True, "penultimate")
+    assert values(evolve, "turns", "roles", "hidden_state_token") == (5, True, "penultimate")
     assert evolve.steps * evolve.questions * (evolve.population or 0) == 30_720
     assert values(recipe.workers, "max_tokens", "temperature") == (4096, 0.1)
     assert recipe.run.seed == 42

@@ -12,7 +12,7 @@ from podium.cli import main, train
 from podium.conductors.routing import LearnedRouter
 from podium.conductors.routing.encoders import QUICK_LAYERS
 from podium.core.errors import ConfigError, install_command
-from podium.train.router import RouterTable, read_router_recipe
+from podium.train.router import RecipeRouterTable, read_router_recipe
 from support.recipes import RECIPES
 from support.routing import PLAYS, SUMS, pool_of
 
@@ -140,7 +140,7 @@ def test_a_router_over_words_needs_numpy_alone(tmp_path: Path) -> None:
 
 
 def test_the_recipe_says_by_how_many_layers_questions_are_read() -> None:
-    said = RouterTable.model_fields["encoder"].description or ""
+    said = RecipeRouterTable.model_fields["encoder"].description or ""
     assert QUICK_LAYERS == 3
     assert "the first three layers of all-MiniLM-L6-v2" in said
 

@@ -116,7 +116,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EtudesTable:
+class EtudesResults:
     """Every row of the table: the main ones by strategy, and the conductor elsewhere."""
 
     rows: Mapping[str, StrategyRow]
@@ -231,7 +231,7 @@ async def measure_etudes(
     flaky: float | None = None,
     on_progress: ProgressCallback = ignore_progress,
     on_sample: SampleCallback | None = None,
-) -> EtudesTable:
+) -> EtudesResults:
     """Measure every row over `n` unseen études; `flaky` is the share of requests that the
     specialists of the flaky pool decline."""
     flaky = FLAKY if flaky is None else flaky
@@ -252,7 +252,7 @@ async def measure_etudes(
     shuffled = evaluation("shuffled-", setup, shuffled=True)
     subset = evaluation("subset-", setup, drop_one=True)
     unreliable = with_flaky_specialists(setup, flaky, seed)
-    return EtudesTable(
+    return EtudesResults(
         rows={name: await main.row(name) for name in MAIN_STRATEGIES},
         two_rounds=await main.row("recursion"),
         shuffled=await shuffled.row(CONDUCTOR),

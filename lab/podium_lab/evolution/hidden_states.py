@@ -43,9 +43,9 @@ TOKENS_AT_ONCE: Final = 32_768
 PACKAGES: Final = ("torch", "transformers", "gguf", "numpy")
 """Packages of the extra `train` that read."""
 
-Token = Literal["penultimate", "last"]
+HiddenStateToken = Literal["penultimate", "last"]
 
-TOKEN_OFFSETS: Final[dict[Token, int]] = {"penultimate": 2, "last": 1}
+TOKEN_OFFSETS: Final[dict[HiddenStateToken, int]] = {"penultimate": 2, "last": 1}
 """The token whose state is returned, counted from the end."""
 
 
@@ -72,7 +72,7 @@ class HiddenStateReader:
         self,
         base: str,
         *,
-        token: Token = "penultimate",  # noqa: S107 - of a text
+        token: HiddenStateToken = "penultimate",  # noqa: S107 - of a text
         dtype: str = "float32",
         device: str = "",
     ) -> None:

@@ -138,7 +138,7 @@ async def _train(recipe: Recipe, training_log: TrainingLog) -> None:
     try:
         evolve = recipe.evolve
         assert evolve is not None, "checked as it was read"
-        reader = HiddenStateReader(recipe.model.base, token=evolve.token)
+        reader = HiddenStateReader(recipe.model.base, token=evolve.hidden_state_token)
         try:
             description = await _describe(recipe, evolve, workers, reader)
             runner = TrialRunner(workers.flaky_workers, workers.pool, turns=evolve.turns)
@@ -166,7 +166,7 @@ async def _describe(
         base=recipe.model.base,
         width=await reader.width(),
         roles=ROLES if evolve.roles else (),
-        token=evolve.token,
+        hidden_state_token=evolve.hidden_state_token,
         turns=evolve.turns,
     )
 

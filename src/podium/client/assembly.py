@@ -188,7 +188,7 @@ def load_evolved_conductor(
         from podium_lab.evolution.hidden_states import HiddenStateReader
 
     description = read_description(directory)
-    reader = HiddenStateReader(description.base, token=description.token)
+    reader = HiddenStateReader(description.base, token=description.hidden_state_token)
     return EvolvedConductor(Coordinator.load(directory), reader, notice=notice), reader
 
 

@@ -27,14 +27,14 @@ from podium.core.run import Round, StepRecord, TurnRole
 FILE: Final = "coordinator.json"
 PARAMETERS: Final = "parameters.npy"
 FORMAT: Final = "podium-coordinator"
-VERSION: Final = 1
+VERSION: Final = 2
 
 ROLES: Final[tuple[TurnRole, ...]] = get_args(TurnRole)
 
 TURNS: Final = 5
 """The most turns of a run, in the paper and by default."""
 
-Token = Literal["penultimate", "last"]
+HiddenStateToken = Literal["penultimate", "last"]
 """The token of a transcript whose hidden state the head reads."""
 
 
@@ -50,7 +50,7 @@ class CoordinatorDescription:
     base: str
     width: int
     roles: tuple[TurnRole, ...] = ROLES
-    token: Token = "penultimate"  # noqa: S105 - of a text
+    hidden_state_token: HiddenStateToken = "penultimate"  # noqa: S105 - of a text
     models: tuple[str, ...] = ()
     turns: int = TURNS
 

@@ -32,8 +32,8 @@ from podium.train.schema import (
     EvolveTable,
     GrpoTable,
     ModelTable,
-    PoolTable,
     PromptTable,
+    RecipePoolTable,
     RecursionTable,
     RewardTable,
     RunTable,
@@ -105,7 +105,7 @@ class Recipe(Table):
     sft: SftTable | None = Field(default=None)
     grpo: GrpoTable | None = Field(default=None)
     evolve: EvolveTable | None = Field(default=None)
-    pool: PoolTable = PoolTable()
+    pool: RecipePoolTable = RecipePoolTable()
     prompt: PromptTable = PromptTable()
     reward: RewardTable = RewardTable()
     workers: WorkersTable = WorkersTable()

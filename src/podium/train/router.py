@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the extra `router`: other trainings do without
     from podium.conductors.routing.router import RewardMatrix
 
 
-class RouterTable(Table):
+class RecipeRouterTable(Table):
     """The table `[router]`: data and method of learning."""
 
     logs: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] = Field(
@@ -54,7 +54,7 @@ class CostsTable(Table):
 class RouterRecipe(Table):
     """A whole recipe."""
 
-    router: RouterTable
+    router: RecipeRouterTable
     costs: CostsTable = CostsTable()
 
     @property

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from podium._util.lab import lab_extra
 from podium._util.tables import Table
-from podium.conductors.evolved_turns import TURNS, Token
+from podium.conductors.evolved_turns import TURNS, HiddenStateToken
 from podium.conductors.plan import read_workflow
 from podium.conductors.prompt import PromptStyle
 from podium.config.workers import Count, Name
@@ -97,7 +97,7 @@ class SubsetTable(Table):
         return self
 
 
-class PoolTable(Table):
+class RecipePoolTable(Table):
     """The workers: those of a pool file, or the études' own as adapters over one base model."""
 
     file: Name | None = Field(default=None, description="a pool file, as for `podium ask --pool`")
@@ -460,7 +460,7 @@ class EvolveTable(Table):
         default=True,
         description="a thinker, a worker or a verifier each turn; off: nothing but workers",
     )
-    token: Token = Field(
+    hidden_state_token: HiddenStateToken = Field(
         default="penultimate", description="the token of the transcript whose hidden state is read"
     )
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from podium.train.data_schema import EtudesTable
-from podium.train.schema import PoolTable
+from podium.train.schema import RecipePoolTable
 from podium_lab.etudes.plan_examples import ExampleSettings
 from podium_lab.etudes.training import UNSURE_SHARE
 
@@ -15,4 +15,4 @@ def test_recipes_and_etudes_have_the_same_defaults() -> None:
         assert getattr(table, name) == getattr(settings, name)
     assert table.later_round_share == settings.later_round_share
     assert table.unsure_share == UNSURE_SHARE
-    assert PoolTable().worker_dropout == settings.drop
+    assert RecipePoolTable().worker_dropout == settings.drop

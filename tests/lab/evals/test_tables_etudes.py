@@ -19,7 +19,7 @@ from podium.workers.scripted import ScriptedWorker
 from podium_lab.cli import etudes_table
 from podium_lab.etudes.tasks import LONGER_SHAPES
 from podium_lab.etudes.workers import oracle_workers
-from podium_lab.evals.tables import EtudesTable, measure_etudes, requirements_table
+from podium_lab.evals.tables import EtudesResults, measure_etudes, requirements_table
 
 N = 40
 SEED = 7
@@ -64,7 +64,7 @@ def led_by_one_who_knows() -> EvalSetup:
 
 
 @pytest.fixture(scope="module")
-def measured() -> EtudesTable:
+def measured() -> EtudesResults:
     import asyncio
 
     return asyncio.run(
@@ -79,7 +79,7 @@ def measured() -> EtudesTable:
 
 
 @pytest.fixture
-def document(measured: EtudesTable) -> dict[str, Any]:
+def document(measured: EtudesResults) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(measured.document()))
     return found
 
@@ -109,7 +109,7 @@ def test_a_conductor_that_knows_the_plans_reaches_the_ceiling(document: dict[str
 
 
 def test_orchestration_is_a_column_of_its_own(
-    document: dict[str, Any], measured: EtudesTable
+    document: dict[str, Any], measured: EtudesResults
 ) -> None:
     questions = [len(case.task.question.split()) for case in oracle_cases(N, SEED)]
     expected = sum(questions) / N + len(["two", "words"])
@@ -118,7 +118,7 @@ def test_orchestration_is_a_column_of_its_own(
     assert document["worker_tokens_moa"] > document["worker_tokens_conductor"]
 
 
-def test_two_rounds_are_also_measured_on_the_usual_pool(measured: EtudesTable) -> None:
+def test_two_rounds_are_also_measured_on_the_usual_pool(measured: EtudesResults) -> None:
     assert measured.two_rounds.accuracy.value == 1.0
     assert {sample.accepted for sample in measured.two_rounds.samples} == {True}
 
@@ -129,7 +129,7 @@ def test_recursion_is_measured_on_the_flaky_pool(document: dict[str, Any]) -> No
     assert document["recursion_accept_right"]["value"] == 1.0
 
 
-def test_acceptance_is_not_judged_where_no_first_answer_was_right(measured: EtudesTable) -> None:
+def test_acceptance_is_not_judged_where_no_first_answer_was_right(measured: EtudesResults) -> None:
     never = tuple(replace(sample, first_right=False) for sample in measured.flaky.samples)
     document = replace(measured, flaky=replace(measured.flaky, samples=never)).document()
     assert requirement(document, "recursion_accept_right")["met"] is None
@@ -158,14 +158,14 @@ def test_every_lead_is_reported_with_its_interval(document: dict[str, Any]) -> N
     ],
 )
 def test_a_bar_that_is_not_met_says_so(
-    measured: EtudesTable, name: str, spoil: Callable[[StrategyRow], StrategyRow]
+    measured: EtudesResults, name: str, spoil: Callable[[StrategyRow], StrategyRow]
 ) -> None:
     assert requirement(measured.document(), name)["met"] is True
     rows = {**measured.rows, "conductor": spoil(measured.rows["conductor"])}
     assert requirement(replace(measured, rows=rows).document(), name)["met"] is False
 
 
-def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> None:
+def test_exactly_three_points_is_within_three_points(measured: EtudesResults) -> None:
     """In floating point, 0.9 less 0.87 is a little more than 0.03."""
     few = replace(measured.rows["conductor"], samples=measured.rows["conductor"].samples[:1] * 100)
     rows = {**dict.fromkeys(measured.rows, _right(few, 70)), "conductor": _right(few, 90)}
@@ -181,14 +181,14 @@ def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> N
     assert requirement(document, "moa")["met"] is True
 
 
-def test_more_than_nothing_is_any_number_of_times_as_much(measured: EtudesTable) -> None:
+def test_more_than_nothing_is_any_number_of_times_as_much(measured: EtudesResults) -> None:
     alone = _wrong(measured.rows["best-single"])
     document = replace(measured, rows={**measured.rows, "best-single": alone}).document()
     json.dumps(document, allow_nan=False)
     assert requirement(document, "best_single")["met"] is True
 
 
-def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: EtudesTable) -> None:
+def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: EtudesResults) -> None:
     rows = {name: _wrong(row) for name, row in measured.rows.items()}
     document = replace(measured, rows=rows).document()
     assert len(document["requirements"]) == len(measured.document()["requirements"])
@@ -203,7 +203,7 @@ def test_no_recipe_of_the_etudes_looks_at_the_tables_etudes_while_it_trains() ->
     assert signature(etudes_table).parameters["seed"].default not in seeds
 
 
-def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:
+def test_the_table_can_be_read_as_text(measured: EtudesResults) -> None:
     rows = rows_table(measured.all_rows()).splitlines()
     assert len({len(line) for line in rows}) == 1
     assert any(line.startswith("| recursion, flaky pool") for line in rows)

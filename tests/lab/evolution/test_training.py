@@ -113,7 +113,7 @@ def test_a_training_leaves_a_coordinator_and_reports_what_it_took(
     recipe = evolved(base, tmp_path, "run.eval_every=2", "run.eval_tasks=4")
     about = found(recipe).description
     assert (about.workers, about.roles) == (ROLES, ("thinker", "worker", "verifier"))
-    assert (about.base, about.token, about.turns) == (str(base), "penultimate", 5)
+    assert (about.base, about.hidden_state_token, about.turns) == (str(base), "penultimate", 5)
     assert summary(recipe) | {"step": 2, "finished": True, "rollouts": 24} == summary(recipe)
     assert summary(recipe)["parameters"] == (9 + 3) * HIDDEN == found(recipe).parameters.size
     first, second, held_out = metrics(recipe)
@@ -144,7 +144,7 @@ def test_without_roles_every_turn_is_a_workers(base: Path, tmp_path: Path) -> No
 def test_the_token_that_counts_is_the_recipes(base: Path, tmp_path: Path) -> None:
     short = ("evolve.steps=1", "evolve.turns=1")
     usual = evolved(base, tmp_path / "usual", *short)
-    last = evolved(base, tmp_path / "last", *short, "evolve.token=last")
+    last = evolved(base, tmp_path / "last", *short, "evolve.hidden_state_token=last")
     assert metrics(usual) != metrics(last)
 
 
