@@ -98,8 +98,13 @@ def capacity(
     quick: Quick = False,
 ) -> None:
     """The capacity of one process, one machine and replicas over one Postgres."""
-    from benchmarks.capacity.measure import QUICK, USUAL, measure_capacity
-    from benchmarks.capacity.report import as_text, size_deployments
+    from benchmarks.capacity.measure import (
+        QUICK,
+        USUAL,
+        as_text,
+        measure_capacity,
+        size_deployments,
+    )
 
     size = QUICK if quick else USUAL
     document = asyncio.run(measure_capacity(size, on_progress=_print_progress))

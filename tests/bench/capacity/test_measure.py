@@ -13,13 +13,13 @@ from benchmarks.capacity.measure import (
     LOADS,
     CapacitySize,
     ServerGroup,
+    as_text,
     measure_capacity,
     process_tree,
     server_groups,
     tree_cpu_seconds,
     tree_memory_bytes,
 )
-from benchmarks.capacity.report import as_text
 from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
 from support.postgres import MISSING

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capacity.report import as_text, size_deployments
+from benchmarks.capacity.measure import as_text, size_deployments
 from podium.store.sql.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]
