@@ -13,21 +13,22 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
 from benchmarks.chaos.faulty import FaultyWorker, evenly
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import MARK
 from benchmarks.chaos.workload import (
     DEEPER,
+    EXACT_USD,
     connect_steps,
     every_run,
+    has_ended,
     run_concurrently,
     seeded_random,
 )
@@ -46,9 +47,10 @@ from podium.core.request import (
     Reply,
     Request,
     Usage,
+    add,
     plausible_usage,
 )
-from podium.core.run import Run
+from podium.core.run import Run, dump
 from podium.core.worker import Worker
 from podium.engine import RetryPolicy
 from podium.engine.runner import ConductorWorker
@@ -92,6 +94,15 @@ POOL: Final = Pool(
 )
 
 _WORKER: Final = re.compile(r'"worker": \d+')
+
+
+class Billed(NamedTuple):
+    """One call as the worker reports it."""
+
+    worker: str
+    usage: Usage
+    cost_usd: float | None
+
 
 CALLS: Final[ContextVar[list[Billed]]] = ContextVar("calls")
 """Receives the calls of the run in the current context."""
@@ -251,6 +262,46 @@ def _reply_to(request: Request) -> str:
     """Return a reply whose text and length depend on the question."""
     words = request.text.split()
     return f"As to {words[0]}: " + " ".join(words[-(len(request.text) % 40 + 3) :])
+
+
+def is_lost(run: Run, kept: Run | None, streamed: str | None = None) -> bool:
+    """True if the stored run differs from the run, or the streamed text from its answer."""
+    if kept is None or dump(kept) != dump(run):
+        return True
+    return streamed is not None and run.status == "answered" and streamed != run.answer
+
+
+def misreports(run: Run, calls: Iterable[Billed]) -> bool:
+    """True if the run records other calls, usage or costs than the workers observed."""
+    recorded = (
+        Billed(call.worker, call.usage, call.cost_usd) for call in run.calls if call.was_sent
+    )
+    ours, theirs = (
+        sorted(side, key=lambda call: (call.worker, repr(call.usage))) for side in (recorded, calls)
+    )
+    if [call[:2] for call in ours] != [call[:2] for call in theirs]:
+        return True
+    usage = NO_USAGE
+    total: float | None = 0.0
+    for call in theirs:
+        usage, total = usage + call.usage, add(total, call.cost_usd)
+    pairs = [(one.cost_usd, other.cost_usd) for one, other in zip(ours, theirs, strict=True)]
+    return run.usage != usage or not all(
+        _is_same(*pair) for pair in (*pairs, (run.cost_usd, total))
+    )
+
+
+def _is_same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= EXACT_USD
+
+
+def overruns(run: Run, calls: int) -> bool:
+    """True if the run exceeded its cap on calls, by its own count or the workers'."""
+    cap = run.budget.calls
+    recorded = sum(call.was_sent for call in run.calls)
+    return cap is not None and max(run.spent.calls, recorded, calls) > cap
 
 
 def has_unplanned_step(run: Run) -> bool:

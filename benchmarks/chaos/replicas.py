@@ -13,20 +13,23 @@ import random
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import quantiles
 from typing import Any, Final, NamedTuple
 
 import httpx
 
-from benchmarks.chaos.checks import EXACT_USD, Kills, Spending, has_ended, p50_and_p95
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.upstream import CallCounts, chaos_upstream, read_counts
+from benchmarks.chaos.upstream import CallCounts, StepName, chaos_upstream, read_counts
 from benchmarks.chaos.workload import (
+    EXACT_USD,
     PRICE,
     cost_of,
+    has_ended,
     mark_of,
     runs_by_mark,
     seeded_random,
@@ -122,6 +125,59 @@ lease_seconds = {lease}
 [server]
 require_keys = true
 """
+
+
+def p50_and_p95(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
+    if len(seconds) < 2:
+        return {}
+    cuts = quantiles(seconds, n=20)
+    return {f"{name}_p50_ms": round(cuts[9] * 1000, 1), f"{name}_p95_ms": round(cuts[18] * 1000, 1)}
+
+
+@dataclass(slots=True)
+class Kills:
+    """The findings at the kills.
+
+    `done` has the steps that were recorded as done, and how often each was called by then: they
+    must not be called again. `hit` counts how often each run was in progress in the killed process,
+    `takeovers` are the seconds until another process resumed such a run, `abandoned` counts those
+    that none resumed.
+    """
+
+    done: dict[StepName, int] = field(default_factory=dict)
+    hit: Counter[str] = field(default_factory=Counter)
+    takeovers: list[float] = field(default_factory=list)
+    abandoned: int = 0
+    count: int = 0
+
+    def note(self, done: Iterable[StepName], asked: Mapping[StepName, int]) -> None:
+        for step in done:
+            self.done.setdefault(step, asked.get(step, 0))
+
+    def find_repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
+        """Return the steps that were called again after they were recorded."""
+        return [step for step, count in self.done.items() if asked.get(step, 0) > count]
+
+
+class Spending(NamedTuple):
+    """One account's spending, by the upstream's count.
+
+    `unsettled` is the cost of calls that were in flight when their process was killed.
+    """
+
+    cap: float
+    spent: float
+    unsettled: float
+    most_in_flight: float
+
+    @property
+    def beyond(self) -> float:
+        return max(0.0, self.spent - self.cap)
+
+    @property
+    def overran(self) -> bool:
+        """True if the cap was exceeded by more than calls in flight explain."""
+        return self.beyond > self.unsettled + self.most_in_flight + EXACT_USD
 
 
 class Replica:

@@ -16,11 +16,10 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 
-from benchmarks.chaos.checks import StepName
 from benchmarks.processes import run_on_fast_loop, upstream_process
 from benchmarks.upstream import Upstream, completion, http_response, serve
 
@@ -30,6 +29,13 @@ PAUSE_SECONDS: Final = 0.002
 """Pause between two chunks of a stream."""
 
 LONGEST_SECONDS: Final = 30.0
+
+
+class StepName(NamedTuple):
+    """A step as an upstream knows it: the question's mark and the worker."""
+
+    mark: str
+    worker: str
 
 
 def tokens_of(mark: str) -> tuple[int, int]:

@@ -13,8 +13,7 @@ from typing import Final
 import httpx
 from fastapi import FastAPI
 
-from benchmarks.chaos.checks import StepName
-from benchmarks.chaos.upstream import MARK, tokens_of
+from benchmarks.chaos.upstream import MARK, StepName, tokens_of
 from podium.config import discover_settings
 from podium.core.errors import ConfigError
 from podium.core.request import Price
@@ -29,6 +28,19 @@ DEEPER: Final = "deeper"
 
 PRICE: Final = Price(input=1.0, output=4.0)
 """The price of a call of the upstream."""
+
+
+EXACT_USD: Final = 1e-9
+"""Tolerance for money: sums of fractions depend on their order."""
+
+ENDED: Final = frozenset({"answered", "partial", "failed", "exhausted"})
+
+
+def has_ended(run: Run) -> bool:
+    """True if the run ended: answered, or failed with a named cause."""
+    if run.status not in ENDED:
+        return False
+    return run.answer is not None if run.status == "answered" else bool(run.error)
 
 
 @asynccontextmanager

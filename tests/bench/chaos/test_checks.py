@@ -6,16 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chaos.checks import (
-    Billed,
-    Kills,
-    Spending,
-    StepName,
-    has_ended,
-    is_lost,
-    misreports,
-    overruns,
-)
+from benchmarks.chaos.faults import Billed, is_lost, misreports, overruns
+from benchmarks.chaos.replicas import Kills, Spending
+from benchmarks.chaos.upstream import StepName
+from benchmarks.chaos.workload import has_ended
 from podium.core.budget import Budget, Spent
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, Run

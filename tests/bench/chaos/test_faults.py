@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.chaos import faults
-from benchmarks.chaos.checks import Billed
-from benchmarks.chaos.faults import CALLS, CallRecorder, measure_faults, planned_run
+from benchmarks.chaos.faults import CALLS, Billed, CallRecorder, measure_faults, planned_run
 from podium.core.errors import BadReply, RateLimited, WorkerError
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Delta, Price, Reply, Request, Usage, user
 from podium.core.run import Run

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import replicas
-from benchmarks.chaos.checks import Kills, StepName
 from benchmarks.chaos.replicas import (
     INNER,
     CappedKey,
     EndedQuestion,
     Judge,
+    Kills,
     Load,
     Response,
     measure_replicas,
@@ -23,7 +23,7 @@ from benchmarks.chaos.replicas import (
     write_configuration,
 )
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.upstream import ANSWER, CallCounts, chaos_upstream, read_counts
+from benchmarks.chaos.upstream import ANSWER, CallCounts, StepName, chaos_upstream, read_counts
 from benchmarks.chaos.workload import cost_of, mark_of
 from benchmarks.postgres import programs
 from podium.config import discover_settings
