@@ -23,7 +23,7 @@ from podium.core.events import Event, StepRetried
 from podium.core.pool import Limits
 from podium.core.request import NO_USAGE, Request, user
 from podium.core.workflow import Step, Workflow
-from podium.engine import BreakerPolicy, CallPolicy, Calls, RetryPolicy
+from podium.engine import BreakerPolicy, BudgetedCaller, CallPolicy, RetryPolicy
 from podium.engine.breakers import Breakers
 from podium.engine.runner import Runner
 from support.harness import FakeWorker
@@ -67,9 +67,9 @@ def make_policy(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
 
 
 async def outcome(call_policy: CallPolicy, worker: FakeWorker, **more: object) -> str:
-    calls = Calls(call_policy, Ledger(Budget()), 0.0)
+    caller = BudgetedCaller(call_policy, Ledger(Budget()), 0.0)
     try:
-        return (await calls(worker, ASK, **more)).text  # type: ignore[arg-type]
+        return (await caller(worker, ASK, **more)).text  # type: ignore[arg-type]
     except WorkerError as error:
         return type(error).__name__
 
@@ -229,10 +229,10 @@ async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_
     for _ in range(3):
         assert await outcome(call_policy, worker) == "Unavailable"
     ledger = Ledger(Budget(calls=1))
-    calls = Calls(call_policy, ledger, 0.0)
+    caller = BudgetedCaller(call_policy, ledger, 0.0)
     with pytest.raises(CircuitOpen):
-        await calls(worker, ASK)
-    (attempt,) = calls.attempts
+        await caller(worker, ASK)
+    (attempt,) = caller.attempts
     assert (attempt.usage, attempt.cost_usd) == (NO_USAGE, 0.0)
     assert "it failed too often" in (attempt.error or "")
     assert not attempt.was_sent
@@ -270,7 +270,7 @@ async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_no
 
     async def call() -> str:
         try:
-            return (await Calls(call_policy, ledger, 0.0)(worker, ASK)).text
+            return (await BudgetedCaller(call_policy, ledger, 0.0)(worker, ASK)).text
         except WorkerError as error:
             return type(error).__name__
 

@@ -22,7 +22,7 @@ from podium.core.errors import (
 from podium.core.pool import Limits, WorkerProfile
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Delta, Price, Reply, Request, Usage, user
 from podium.core.worker import Worker
-from podium.engine import CallPolicy, Calls, RetryPolicy
+from podium.engine import BudgetedCaller, CallPolicy, RetryPolicy
 from podium.engine import calls as calls_module
 from podium.engine.calls import WorkerLimiter
 from podium.workers import ScriptedWorker
@@ -59,7 +59,7 @@ class Hanging(ReplyStream):
         raise AssertionError("never reached")
 
 
-def make_calls(budget: Budget | None = None) -> tuple[Calls, list[float]]:
+def make_caller(budget: Budget | None = None) -> tuple[BudgetedCaller, list[float]]:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -67,13 +67,13 @@ def make_calls(budget: Budget | None = None) -> tuple[Calls, list[float]]:
 
     call_policy = CallPolicy(RetryPolicy(jitter=lambda: 1.0), sleep=sleep)
     call_policy.bind()
-    return Calls(call_policy, Ledger(budget or Budget()), call_policy.clock()), slept
+    return BudgetedCaller(call_policy, Ledger(budget or Budget()), call_policy.clock()), slept
 
 
 async def test_a_call_is_recorded_with_usage_cost_and_time() -> None:
-    calls, _ = make_calls()
-    reply = await calls(ReplyStream("hi"), ASK)
-    (attempt,) = calls.attempts
+    caller, _ = make_caller()
+    reply = await caller(ReplyStream("hi"), ASK)
+    (attempt,) = caller.attempts
     assert reply.text == "hi"
     assert attempt.usage == reply.usage
     assert attempt.cost_usd == 3.0
@@ -82,43 +82,43 @@ async def test_a_call_is_recorded_with_usage_cost_and_time() -> None:
 
 
 async def test_a_failed_call_is_made_again_after_the_wait_and_both_are_recorded() -> None:
-    calls, slept = make_calls()
-    reply = await calls(ReplyStream(RateLimited("busy", retry_after=9.0), "hi"), ASK)
+    caller, slept = make_caller()
+    reply = await caller(ReplyStream(RateLimited("busy", retry_after=9.0), "hi"), ASK)
     assert reply.text == "hi"
     assert slept == [9.0]
-    assert [attempt.error for attempt in calls.attempts] == ["busy", None]
+    assert [attempt.error for attempt in caller.attempts] == ["busy", None]
 
 
 async def test_a_refused_call_costs_nothing_and_a_broken_one_an_unknown_amount() -> None:
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     with pytest.raises(RequestRefused):
-        await calls(ReplyStream(RequestRefused("too long")), ASK)
+        await caller(ReplyStream(RequestRefused("too long")), ASK)
     with pytest.raises(Unavailable):
-        await calls(ReplyStream(Unavailable("cut off", billed=True)), ASK)
-    refused, *broken = calls.attempts
+        await caller(ReplyStream(Unavailable("cut off", billed=True)), ASK)
+    refused, *broken = caller.attempts
     assert (refused.usage, refused.cost_usd) == (NO_USAGE, 0.0)
     assert [(a.usage, a.cost_usd) for a in broken] == [(UNKNOWN_USAGE, None)] * 4
 
 
 async def test_a_worker_that_takes_too_long_times_out_and_is_retried() -> None:
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     with pytest.raises(TimedOut, match=r"no reply within 0.001 s"):
-        await calls(Hanging("never", timeout_seconds=0.001), ASK)
-    assert len(calls.attempts) == 4
+        await caller(Hanging("never", timeout_seconds=0.001), ASK)
+    assert len(caller.attempts) == 4
     current = asyncio.current_task()
     assert current is not None
     assert current.cancelling() == 0
 
 
 async def test_cancellation_is_not_reported_as_a_timeout() -> None:
-    calls, _ = make_calls()
-    task = asyncio.create_task(calls(Hanging("never", timeout_seconds=60), ASK))
+    caller, _ = make_caller()
+    task = asyncio.create_task(caller(Hanging("never", timeout_seconds=60), ASK))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    (attempt,) = calls.attempts
+    (attempt,) = caller.attempts
     assert attempt.error == "cancelled"
     assert attempt.usage is UNKNOWN_USAGE
 
@@ -128,9 +128,9 @@ async def test_many_deadlines_share_one_timer_and_the_right_call_times_out() -> 
     call_policy.bind()
 
     async def outcome(seconds: float) -> str:
-        calls = Calls(call_policy, Ledger(Budget()), 0.0)
+        caller = BudgetedCaller(call_policy, Ledger(Budget()), 0.0)
         try:
-            await calls(Hanging("never", timeout_seconds=seconds), ASK)
+            await caller(Hanging("never", timeout_seconds=seconds), ASK)
         except TimedOut:
             return "timed out"
         return "?"
@@ -145,11 +145,11 @@ async def test_many_deadlines_share_one_timer_and_the_right_call_times_out() -> 
 
 
 async def test_whatever_a_workers_own_code_raises_is_its_fault_and_not_a_crash() -> None:
-    calls, slept = make_calls()
+    caller, slept = make_caller()
     with pytest.raises(WorkerCrashed, match="w raised ZeroDivisionError: oops"):
-        await calls(ReplyStream(ZeroDivisionError("oops")), ASK)
+        await caller(ReplyStream(ZeroDivisionError("oops")), ASK)
     with pytest.raises(RequestRefused, match="w: no weights"):
-        await calls(ReplyStream(ConfigError("no weights")), ASK)
+        await caller(ReplyStream(ConfigError("no weights")), ASK)
     assert slept == []
 
 
@@ -158,15 +158,15 @@ async def test_invalid_replies_are_refused() -> None:
         async def reply(self, request: Request) -> Reply:
             return "just words"  # type: ignore[return-value]
 
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     with pytest.raises(BadReply, match="w returned str, not a Reply with its Usage"):
-        await calls(Odd(""), ASK)
+        await caller(Odd(""), ASK)
 
 
 async def test_a_reply_without_usage_is_refused_and_its_reservation_settled() -> None:
-    calls, _ = make_calls(Budget(tokens=100_000))
+    caller, _ = make_caller(Budget(tokens=100_000))
     with pytest.raises(BadReply, match="w returned NoneType, not a Reply with its Usage"):
-        await calls(ReplyStream(Reply("hi", usage=None)), ASK)  # type: ignore[arg-type]
+        await caller(ReplyStream(Reply("hi", usage=None)), ASK)  # type: ignore[arg-type]
 
 
 async def test_a_worker_that_cancels_itself_has_crashed() -> None:
@@ -174,9 +174,9 @@ async def test_a_worker_that_cancels_itself_has_crashed() -> None:
         async def reply(self, request: Request) -> Reply:
             raise asyncio.CancelledError
 
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     with pytest.raises(WorkerCrashed, match="w cancelled its own call"):
-        await calls(Dying(""), ASK)
+        await caller(Dying(""), ASK)
 
 
 async def test_a_limited_call_corrects_the_estimate(
@@ -186,10 +186,10 @@ async def test_a_limited_call_corrects_the_estimate(
     monkeypatch.setattr(
         WorkerLimiter, "correct", lambda limiter, guess, used: corrected.append((guess, used))
     )
-    calls, _ = make_calls()
-    await calls(ReplyStream(Reply("hi", Usage(3, 4, 0, 0, 0)), tokens_per_minute=1000), ASK)
+    caller, _ = make_caller()
+    await caller(ReplyStream(Reply("hi", Usage(3, 4, 0, 0, 0)), tokens_per_minute=1000), ASK)
     with pytest.raises(RequestRefused):
-        await calls(ReplyStream(RequestRefused("no"), tokens_per_minute=1000), ASK)
+        await caller(ReplyStream(RequestRefused("no"), tokens_per_minute=1000), ASK)
     assert [used for _, used in corrected] == [7, 0]
 
 
@@ -199,7 +199,7 @@ async def test_a_call_cancelled_in_the_queue_releases_its_reservation() -> None:
     ledger = Ledger(Budget(calls=2))
     worker = Hanging("never", concurrency=1)
     first, second = (
-        asyncio.create_task(Calls(call_policy, ledger, 0.0)(worker, ASK)) for _ in "ab"
+        asyncio.create_task(BudgetedCaller(call_policy, ledger, 0.0)(worker, ASK)) for _ in "ab"
     )
     for _ in range(5):
         await asyncio.sleep(0)
@@ -213,11 +213,11 @@ async def test_a_call_cancelled_in_the_queue_releases_its_reservation() -> None:
 
 async def test_a_gigantic_reply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls_module, "MAX_REPLY_CHARS", 100)
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     with pytest.raises(BadReply, match="replied with 101 characters"):
-        await calls(ReplyStream("x" * 101), ASK)
+        await caller(ReplyStream("x" * 101), ASK)
     with pytest.raises(BadReply, match="streamed more than 100"):
-        await calls(ReplyStream("x" * 101), ASK, on_delta=lambda delta: None)
+        await caller(ReplyStream("x" * 101), ASK, on_delta=lambda delta: None)
 
 
 async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
@@ -234,9 +234,9 @@ async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
             finally:
                 closed = True
 
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     seen: list[str] = []
-    reply = await calls(Streaming(""), ASK, on_delta=lambda delta: seen.append(delta.text))
+    reply = await caller(Streaming(""), ASK, on_delta=lambda delta: seen.append(delta.text))
     assert (reply.text, seen, closed) == ("ab", ["a", "b"], True)
 
 
@@ -245,30 +245,30 @@ async def test_a_stream_without_an_end_is_a_bad_reply() -> None:
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
             yield Delta("a")
 
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     with pytest.raises(BadReply, match="ended its stream without a reply"):
-        await calls(Endless(""), ASK, on_delta=lambda delta: None)
+        await caller(Endless(""), ASK, on_delta=lambda delta: None)
 
 
 async def test_the_budget_counts_every_try() -> None:
-    calls, _ = make_calls(Budget(calls=2))
+    caller, _ = make_caller(Budget(calls=2))
     with pytest.raises(BudgetExhausted, match="the cap on calls is 2"):
-        await calls(ReplyStream(Unavailable("down")), ASK)
-    assert len(calls.attempts) == 2
+        await caller(ReplyStream(Unavailable("down")), ASK)
+    assert len(caller.attempts) == 2
 
 
 async def test_output_is_limited_to_what_the_budget_can_pay() -> None:
-    calls, _ = make_calls(Budget(usd=0.001))
+    caller, _ = make_caller(Budget(usd=0.001))
     worker = ReplyStream("hi")
-    await calls(worker, ASK)
+    await caller(worker, ASK)
     assert worker.requests[0].max_tokens is not None
     assert worker.requests[0].max_tokens * 2.0 / 1_000_000 <= 0.001
 
 
 async def test_calls_wait_for_each_others_reservations_instead_of_failing() -> None:
-    calls, _ = make_calls(Budget(tokens=5000))
+    caller, _ = make_caller(Budget(tokens=5000))
     small = Reply("hi", Usage(5, 5, 0, 0, 0))
-    replies = await asyncio.gather(*(calls(ReplyStream(small), ASK) for _ in range(20)))
+    replies = await asyncio.gather(*(caller(ReplyStream(small), ASK) for _ in range(20)))
     assert [reply.text for reply in replies] == ["hi"] * 20
 
 
@@ -278,37 +278,37 @@ def test_gates_and_deadlines_start_afresh_on_another_event_loop() -> None:
 
     async def use() -> str:
         call_policy.bind()
-        calls = Calls(call_policy, Ledger(Budget()), 0.0)
-        replies = await asyncio.gather(*(calls(worker, ASK) for _ in range(3)))
+        caller = BudgetedCaller(call_policy, Ledger(Budget()), 0.0)
+        replies = await asyncio.gather(*(caller(worker, ASK) for _ in range(3)))
         return replies[-1].text
 
     assert [asyncio.run(use()), asyncio.run(use())] == ["hi", "hi"]
 
 
 async def test_counts_that_cannot_be_are_neither_believed_nor_charged() -> None:
-    calls, _ = make_calls(Budget(tokens=100_000))
+    caller, _ = make_caller(Budget(tokens=100_000))
     for wrong in (Usage(-40, -2, 0, 0, 0), Usage(10**15, 10**15, 0, 0, 0)):
-        reply = await calls(ReplyStream(Reply("hi", wrong)), ASK)
+        reply = await caller(ReplyStream(Reply("hi", wrong)), ASK)
         assert reply.text == "hi"
         assert reply.usage.total_tokens is None
-        assert calls.attempts[-1].usage == Usage(None, None, 0, 0, 0)
-        assert calls.attempts[-1].cost_usd is None
+        assert caller.attempts[-1].usage == Usage(None, None, 0, 0, 0)
+        assert caller.attempts[-1].cost_usd is None
 
 
 async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> None:
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     result: list[int] = []
     worker = FaultyWorker(ScriptedWorker("w", "never told"), {"endless": 1.0})
     with pytest.raises(BadReply, match=r"w streamed more than 42,000 characters"):
-        await calls(
+        await caller(
             worker, replace(ASK, max_tokens=1000), lambda delta: result.append(len(delta.text))
         )
-    assert len(calls.attempts) == 4
+    assert len(caller.attempts) == 4
     assert len(result) == 4 * 2, "what came before is told, and no more"
 
 
 async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it() -> None:
-    calls, _ = make_calls()
+    caller, _ = make_caller()
     worker = FaultyWorker(ScriptedWorker("w", "never told"), {"endless": 1.0})
     result = 0
 
@@ -317,8 +317,8 @@ async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it()
         result += len(delta.text)
 
     with pytest.raises(BadReply, match=r"w streamed more than 2,000,000 characters"):
-        await calls(worker, ASK, hear)
-    assert len(calls.attempts) == 1
+        await caller(worker, ASK, hear)
+    assert len(caller.attempts) == 1
     assert result <= 2_000_000
 
 
@@ -355,7 +355,9 @@ async def test_no_call_is_made_while_the_budget_is_unavailable() -> None:
     shared_budget, worker = Shared(BudgetUnavailable("the database is away")), ReplyStream("yes")
     call_policy = CallPolicy()
     call_policy.bind()
-    calls = Calls(call_policy, Ledger(Budget(), shared_budget=shared_budget), call_policy.clock())
+    caller = BudgetedCaller(
+        call_policy, Ledger(Budget(), shared_budget=shared_budget), call_policy.clock()
+    )
     with pytest.raises(BudgetUnavailable, match="the database is away"):
-        await calls(worker, ASK)
-    assert (shared_budget.held, calls.attempts) == (0, [])
+        await caller(worker, ASK)
+    assert (shared_budget.held, caller.attempts) == (0, [])

@@ -20,7 +20,7 @@ from podium.core.errors import (
 )
 from podium.core.pool import Limits, WorkerProfile
 from podium.core.request import Delta, Reply, Request, user
-from podium.engine.calls import CallPolicy, Calls
+from podium.engine.calls import BudgetedCaller, CallPolicy
 from podium.workers import ScriptedWorker
 from podium.workers.balanced import Balance, BalancedWorker, Deployment
 
@@ -227,10 +227,10 @@ async def test_the_engine_counts_what_may_have_cost_and_repeats_elsewhere() -> N
 
     policy = CallPolicy(clock=clock, sleep=sleep)
     policy.bind()
-    calls = Calls(policy, Ledger(Budget()), 0.0)
-    assert (await calls(worker, ASKED)).text == "us"
+    caller = BudgetedCaller(policy, Ledger(Budget()), 0.0)
+    assert (await caller(worker, ASKED)).text == "us"
     assert slept == [0.0]
-    assert [attempt.error for attempt in calls.attempts] == ["no answer", None]
+    assert [attempt.error for attempt in caller.attempts] == ["no answer", None]
 
 
 async def test_a_deployment_at_the_time_limit_cools_down() -> None:

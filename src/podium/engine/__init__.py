@@ -2,13 +2,13 @@
 
 from podium.core.retry import BreakerPolicy, RetryPolicy
 from podium.core.worker import Toolbox
-from podium.engine.calls import CallPolicy, Calls
+from podium.engine.calls import BudgetedCaller, CallPolicy
 from podium.engine.execution import Execution, RunContext
 
 __all__ = [
     "BreakerPolicy",
+    "BudgetedCaller",
     "CallPolicy",
-    "Calls",
     "Execution",
     "RetryPolicy",
     "RunContext",

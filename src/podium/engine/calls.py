@@ -187,8 +187,8 @@ class CallPolicy:
         return limiter
 
 
-class Calls:
-    """The calls of one step or of one round's planning, recorded in `attempts`.
+class BudgetedCaller:
+    """Makes the calls of one step or of one round's planning; `attempts` records them.
 
     Workers whose name or provider is in `excluded` are refused. The remaining budget is divided by
     `budget_divisor`: one part for this call, the others for steps still to come.

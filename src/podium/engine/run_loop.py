@@ -58,7 +58,7 @@ from podium.core.run import (
     streamed_answer_step,
     timestamp,
 )
-from podium.engine.calls import Calls
+from podium.engine.calls import BudgetedCaller
 from podium.engine.early import EarlyExecution
 from podium.engine.execution import Execution, RunContext, wait_for_end
 from podium.engine.guardrails.admission import ReplyChecker, restorer
@@ -67,10 +67,12 @@ PLANNING_DIVISOR: Final = 2
 """A planning call may cost at most 1 / PLANNING_DIVISOR of the rest of the budget."""
 
 
-async def plan_round(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
+async def plan_round(
+    conductor: Conductor, context: PlanningContext, caller: BudgetedCaller
+) -> Round:
     """Have the conductor plan the next round; raise `PlanError` for an unusable plan."""
     try:
-        plan = await conductor.plan(context, calls)
+        plan = await conductor.plan(context, caller)
     except PodiumError:
         raise
     except Exception as error:
@@ -97,7 +99,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
     return Round(
         len(context.rounds),
         workflow,
-        planning_attempts=tuple(calls.attempts),
+        planning_attempts=tuple(caller.attempts),
         plan_text=plan.text,
         warnings=warnings,
         accepts_answer=workflow is None,
@@ -212,11 +214,11 @@ class RunLoop:
     async def _plan(self) -> bool:
         """Plan the next round; False if the conductor accepted the last answer instead."""
         context, run = self._context, self._run
-        calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
-        calls.budget_divisor = PLANNING_DIVISOR
+        caller = BudgetedCaller(context.call_policy, context.ledger, context.started, run.exclude)
+        caller.budget_divisor = PLANNING_DIVISOR
         cancelled: tuple[StepRecord, ...] = ()
         if self._interrupted is not None:
-            calls.attempts.extend(self._interrupted.planning_attempts)
+            caller.attempts.extend(self._interrupted.planning_attempts)
             cancelled, self._interrupted = self._interrupted.cancelled_steps, None
         early = EarlyExecution(context, run, len(self._rounds), self._conductor.worker, self._open)
         planning = PlanningContext(
@@ -233,7 +235,7 @@ class RunLoop:
             early=early,
         )
         try:
-            round_ = await plan_round(self._conductor, planning, calls)
+            round_ = await plan_round(self._conductor, planning, caller)
             if early.has_begun:
                 round_, self._execution = await early.resolve_plan(round_)
         except BaseException as error:
@@ -241,7 +243,7 @@ class RunLoop:
                 await early.stop("there is no plan")
             finally:
                 cancelled += early.cancelled_steps
-                attempts = tuple(calls.attempts)
+                attempts = tuple(caller.attempts)
                 self._rounds.append(
                     Round(
                         len(self._rounds),

@@ -45,7 +45,7 @@ from podium.core.request import (
 from podium.core.run import NO_REQUEST, ClientRequest, Round, Run, Tier, new_run_id, timestamp
 from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.engine.calls import CallPolicy, Calls
+from podium.engine.calls import BudgetedCaller, CallPolicy
 from podium.engine.execution import RunContext
 from podium.engine.guardrails.admission import admit_question, admit_results, restore_run
 from podium.engine.guardrails.base import Guardrail, Hook
@@ -297,13 +297,13 @@ class Runner:
         """
         run = self._new_run(question, options)
         shared = self._context(run, emit, options.shared_budget)
-        calls = Calls(self.call_policy, shared.ledger, shared.started, options.exclude)
-        deadline = asyncio.timeout(calls.seconds_left)
+        caller = BudgetedCaller(self.call_policy, shared.ledger, shared.started, options.exclude)
+        deadline = asyncio.timeout(caller.seconds_left)
         round_ = None
         try:
             async with deadline:
                 if self.guardrails:
-                    chain = GuardrailChain(self.guardrails, self.workers, lambda: calls)
+                    chain = GuardrailChain(self.guardrails, self.workers, lambda: caller)
                     run, _, blocked = await admit_question(run, chain)
                     if blocked is not None:
                         raise blocked
@@ -317,7 +317,7 @@ class Runner:
                     rounds_left=options.rounds,
                     quality_bias=options.quality_bias,
                 )
-                round_ = await plan_round(self.conductor, context, calls)
+                round_ = await plan_round(self.conductor, context, caller)
                 return round_
         except TimeoutError as error:
             if not deadline.expired():
@@ -328,7 +328,7 @@ class Runner:
                 emit(RunStarted(run))
                 emit(
                     RoundPlanned(
-                        run.id, round_ or Round(0, None, planning_attempts=tuple(calls.attempts))
+                        run.id, round_ or Round(0, None, planning_attempts=tuple(caller.attempts))
                     )
                 )
 
@@ -401,12 +401,14 @@ class Runner:
     def _chain(
         self, context: RunContext, run: Run, remembered: Mapping[str, Hook] = {}
     ) -> GuardrailChain:
-        def verifier_calls() -> Calls:
-            calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
-            calls.budget_divisor = VERIFIER_DIVISOR
-            return calls
+        def verifier_caller() -> BudgetedCaller:
+            caller = BudgetedCaller(
+                context.call_policy, context.ledger, context.started, run.exclude
+            )
+            caller.budget_divisor = VERIFIER_DIVISOR
+            return caller
 
-        return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)
+        return GuardrailChain(self.guardrails, self.workers, verifier_caller, remembered)
 
     def _restored(self, ended: Run, chain: GuardrailChain | None) -> Run:
         """Return the run as its asker sees it, and keep the guardrails' state while it waits."""

@@ -43,7 +43,7 @@ from podium.core.request import (
     user,
 )
 from podium.core.run import GuardrailCheck, Run, StepRecord, StepStatus
-from podium.engine.calls import Calls
+from podium.engine.calls import BudgetedCaller
 from podium.engine.reply_stream import ReplyStream
 from podium.engine.requests import (
     PriorResult,
@@ -89,7 +89,7 @@ class StepRunner:
         self._step = execution.steps[index]
         self._first_worker = self._step.worker
         self._started = context.call_policy.clock()
-        self._calls = Calls(context.call_policy, context.ledger, execution.started)
+        self._caller = BudgetedCaller(context.call_policy, context.ledger, execution.started)
         self._is_final = index >= execution.earliest_answer_step
         if self._is_final and (execution.stream or not execution.sends_prompt_only):
             self._turns = execution.run.trailing_messages
@@ -100,7 +100,7 @@ class StepRunner:
             self._continue_from(before)
 
     def _continue_from(self, before: StepRecord) -> None:
-        self._calls.attempts.extend(before.attempts)
+        self._caller.attempts.extend(before.attempts)
         self._checks = before.guardrail_checks
         self._nested = reopen_last(before.nested)
         if before.turns:
@@ -168,7 +168,7 @@ class StepRunner:
             error,
             (self._started - run_started) * 1000,
             (self._context.call_policy.clock() - run_started) * 1000,
-            tuple(self._calls.attempts),
+            tuple(self._caller.attempts),
             self._prompt,
             answered_by,
             reply.finish,
@@ -225,7 +225,7 @@ class StepRunner:
             return await self._conclude(nested, name)
         if not execution.sends_prompt_only:
             self._begin_with(worker.profile)
-        self._calls.budget_divisor = execution.last + 1 - len(execution.records)
+        self._caller.budget_divisor = execution.last + 1 - len(execution.records)
         stream, reply_checker = self._stream, self._reply_checker
         tool_turns = 0
         while True:
@@ -233,7 +233,7 @@ class StepRunner:
                 return None
             on_delta = stream.receive if stream is not None and stream.streams else None
             request = self._request(worker.profile)
-            reply = await self._calls(
+            reply = await self._caller(
                 worker, request, on_delta, self._report_retry, self._can_fall_back
             )
             if stream is not None and stream.prior_text:

@@ -44,7 +44,7 @@ from podium.engine.guardrails.base import (
 )
 
 if TYPE_CHECKING:
-    from podium.engine.calls import Calls
+    from podium.engine.calls import BudgetedCaller
 
 MAX_WAITING_RUNS: Final = 10_000
 
@@ -72,7 +72,7 @@ OnCheck = Callable[[GuardrailCheck], None]
 class GuardrailChain:
     """The guardrails of one run, with their state.
 
-    `new_calls` makes calls that draw on the run's budget. `remembered` are hooks that already saw
+    `new_caller` makes calls that draw on the run's budget. `remembered` are hooks that already saw
     this run, by guardrail name.
     """
 
@@ -80,11 +80,11 @@ class GuardrailChain:
         self,
         guardrails: Sequence[Guardrail],
         workers: Mapping[str, Worker],
-        new_calls: Callable[[], Calls],
+        new_caller: Callable[[], BudgetedCaller],
         remembered: Mapping[str, Hook] = {},
     ) -> None:
         self._workers = workers
-        self._new_calls = new_calls
+        self._new_caller = new_caller
         self._hooks = [(item, _hook_of(item, remembered)) for item in guardrails]
         self._by_stage: dict[GuardrailStage, list[tuple[Guardrail, Hook]]] = {}
         for guardrail, hook in self._hooks:
@@ -219,7 +219,7 @@ class GuardrailChain:
     async def _decide(
         self, guardrail: Guardrail, hook: Hook, item: GuardrailInput, attempts: list[Attempt]
     ) -> FinalVerdict:
-        left = self._new_calls().seconds_left
+        left = self._new_caller().seconds_left
         seconds = (
             guardrail.timeout_seconds if left is None else min(guardrail.timeout_seconds, left)
         )
@@ -257,11 +257,11 @@ class GuardrailChain:
         worker = self._workers.get(verify.worker)
         if worker is None:
             raise UnknownWorker(verify.worker, tuple(self._workers))
-        calls = self._new_calls()
+        caller = self._new_caller()
         try:
-            reply = await calls(worker, Request((user(verify.prompt),)))
+            reply = await caller(worker, Request((user(verify.prompt),)))
         finally:
-            attempts.extend(calls.attempts)
+            attempts.extend(caller.attempts)
         return reply.text
 
 

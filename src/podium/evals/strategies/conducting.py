@@ -24,7 +24,7 @@ from podium.core.errors import BudgetExhausted, PodiumError
 from podium.core.request import Reply, Request, system, user
 from podium.core.run import Round, Run, StepRecord, new_run_id, timestamp
 from podium.core.workflow import Step, Workflow
-from podium.engine import Calls
+from podium.engine import BudgetedCaller
 from podium.engine.runner import Options, Runner
 from podium.evals.sample import Case, EvalContext, Strategy
 from podium.tasks.answers import final_answer
@@ -54,19 +54,19 @@ class CallRecorder:
         """
         index = len(self._steps)
         self._steps.append(Step(worker, subtask, reads))
-        calls = Calls(self._context.call_policy, self._ledger, self._started)
+        caller = BudgetedCaller(self._context.call_policy, self._ledger, self._started)
         began = self._elapsed_ms
         try:
             async with asyncio.timeout(self._ledger.seconds_left):
-                reply = await calls(self._context.workers[worker], request)
+                reply = await caller(self._context.workers[worker], request)
         except TimeoutError:
             spent = BudgetExhausted("seconds", self._ledger.budget.seconds or 0.0)
-            self._record(index, calls, request, began, spent)
+            self._record(index, caller, request, began, spent)
             return None
         except PodiumError as error:
-            self._record(index, calls, request, began, error)
+            self._record(index, caller, request, began, error)
             return None
-        self._record(index, calls, request, began, reply)
+        self._record(index, caller, request, began, reply)
         return reply.text
 
     def run(self, answer: str | None) -> Run:
@@ -92,7 +92,12 @@ class CallRecorder:
         return (self._context.call_policy.clock() - self._started) * 1000
 
     def _record(
-        self, index: int, calls: Calls, request: Request, began: float, end: Reply | PodiumError
+        self,
+        index: int,
+        caller: BudgetedCaller,
+        request: Request,
+        began: float,
+        end: Reply | PodiumError,
     ) -> None:
         step = self._steps[index]
         done = isinstance(end, Reply)
@@ -107,7 +112,7 @@ class CallRecorder:
             error=None if done else str(end),
             started_ms=began,
             finished_ms=self._elapsed_ms,
-            attempts=tuple(calls.attempts),
+            attempts=tuple(caller.attempts),
             prompt=request.text,
             answered_by=step.worker if done else "",
         )

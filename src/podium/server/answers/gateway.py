@@ -30,7 +30,7 @@ from podium.core.request import (
 )
 from podium.core.run import GuardrailCheck, GuardrailStage, new_run_id, total_cost, total_usage
 from podium.core.worker import Worker
-from podium.engine import Calls
+from podium.engine import BudgetedCaller
 from podium.engine.guardrails import Guardrail, GuardrailChain
 from podium.engine.guardrails.admission import restore_in_json, restorer
 from podium.engine.guardrails.base import GuardrailInput
@@ -96,7 +96,7 @@ class Gateway:
         self._call_policy.bind()
         id_ = new_run_id()
         ledger = Ledger(budget, shared_budget=principal.quota.shared_budget)
-        calls = Calls(
+        caller = BudgetedCaller(
             self._call_policy,
             ledger,
             self._call_policy.clock(),
@@ -105,19 +105,19 @@ class Gateway:
         if sink is not None:
             sink.open(id_, stored=False)
         guarded = (
-            _GuardedCall(self._guardrails, self._workers, calls, id_)
+            _GuardedCall(self._guardrails, self._workers, caller, id_)
             if self.has_guardrails
             else None
         )
         try:
             budget.check((worker.profile,))
             if guarded is None:
-                reply = await _call(calls, worker, prompt, sink)
+                reply = await _call(caller, worker, prompt, sink)
             else:
                 reply = await guarded.call(worker, prompt, sink)
         finally:
-            cost.usage = total_usage(iter(calls.attempts))
-            cost.cost_usd = total_cost(iter(calls.attempts))
+            cost.usage = total_usage(iter(caller.attempts))
+            cost.cost_usd = total_cost(iter(caller.attempts))
         if not prompt.parallel_tools:
             reply = reply.with_first_call()
         if request.store and request.stored_fields is not None:
@@ -129,7 +129,7 @@ class Gateway:
                     principal,
                     worker.profile,
                     *kept,
-                    calls.attempts,
+                    caller.attempts,
                     ledger.spent,
                     created,
                 )
@@ -153,7 +153,7 @@ async def _no_check(reply: Reply) -> Reply:
 
 
 async def _call(
-    calls: Calls,
+    caller: BudgetedCaller,
     worker: Worker,
     prompt: Request,
     sink: StreamSink | None,
@@ -162,11 +162,11 @@ async def _call(
 ) -> Reply:
     """Return the checked reply; stream it where there is a sink."""
     if prompt.schema is not None:
-        return await _call_with_schema(calls, worker, prompt, prompt.schema, check)
+        return await _call_with_schema(caller, worker, prompt, prompt.schema, check)
     if sink is None:
-        return await check(await calls(worker, prompt))
+        return await check(await caller(worker, prompt))
     streamer = _ReplyStreamer(sink, prompt, restored)
-    reply = await calls(worker, prompt, streamer.on_delta, streamer.on_retry)
+    reply = await caller(worker, prompt, streamer.on_delta, streamer.on_retry)
     return replace(reply, text=streamer.full_text(reply.text))
 
 
@@ -178,14 +178,14 @@ class _GuardedCall:
         self,
         guardrails: Sequence[Guardrail],
         workers: Mapping[str, Worker],
-        calls: Calls,
+        caller: BudgetedCaller,
         id_: str,
     ) -> None:
         self.checks: list[GuardrailCheck] = []
         self.kept: tuple[tuple[Message, ...], Reply] | None = None
         """The conversation and the reply as guardrails left them; None if one blocked."""
-        self._calls = calls
-        self._guard = GuardrailChain(guardrails, workers, lambda: calls)
+        self._caller = caller
+        self._guard = GuardrailChain(guardrails, workers, lambda: caller)
         self._input = GuardrailInput(stage="question", text="", run_id=id_, question="")
 
     async def call(self, worker: Worker, prompt: Request, sink: StreamSink | None) -> Reply:
@@ -202,9 +202,9 @@ class _GuardedCall:
             restored = StreamRestorer(restore) if restore is not None else None
             if guard.has_stage("reply") or guard.has_stage("answer"):
                 check = partial(self._check_reply, worker.profile.name, messages[-1].text)
-                reply = await _call(self._calls, worker, prompt, None, check=check)
+                reply = await _call(self._caller, worker, prompt, None, check=check)
             else:
-                reply = await _call(self._calls, worker, prompt, sink, restored)
+                reply = await _call(self._caller, worker, prompt, sink, restored)
         except GuardrailBlocked:
             return Reply("", finish="refused")
         self.kept = messages, reply
@@ -238,15 +238,19 @@ class _GuardedCall:
 
 
 async def _call_with_schema(
-    calls: Calls, worker: Worker, prompt: Request, schema: Mapping[str, Any], check: ReplyCheck
+    caller: BudgetedCaller,
+    worker: Worker,
+    prompt: Request,
+    schema: Mapping[str, Any],
+    check: ReplyCheck,
 ) -> Reply:
     """Return a reply that fits the schema, after one retry. Refused and truncated replies pass."""
-    reply = await check(await calls(worker, prompt))
+    reply = await check(await caller(worker, prompt))
     problem = find_mismatch(reply.text, schema) if reply.finish == "stop" else None
     if problem is None:
         return reply
     retry = (*prompt.messages, *repair_request(reply, problem))
-    reply = await check(await calls(worker, replace(prompt, messages=retry)))
+    reply = await check(await caller(worker, replace(prompt, messages=retry)))
     if reply.finish == "stop" and find_mismatch(reply.text, schema) is not None:
         raise schema_error(worker.profile.name, reply, schema)
     return reply

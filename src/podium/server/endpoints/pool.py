@@ -21,7 +21,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import Request, user
 from podium.core.run import total_cost
 from podium.core.worker import Worker
-from podium.engine import Calls
+from podium.engine import BudgetedCaller
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.dialects.fields import flag, read_object
@@ -123,23 +123,23 @@ async def check(worker: str, service: ServiceDep, principal: PrincipalDep) -> di
     runtime = await service.podium.open()
     policy = runtime.call_policy
     policy.bind()
-    calls = Calls(policy, Ledger(Budget()), policy.clock())
+    caller = BudgetedCaller(policy, Ledger(Budget()), policy.clock())
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            await calls(found, CHECK_REQUEST)
+            await caller(found, CHECK_REQUEST)
         error = None
     except TimeoutError:
         error = f"no reply within {CHECK_SECONDS:g} s"
     except PodiumError as failure:
         error = str(failure)
-    last = calls.attempts[-1] if calls.attempts else None
+    last = caller.attempts[-1] if caller.attempts else None
     return {
         "object": "worker.check",
         "worker": worker,
         "error": error,
         "error_kind": None if error is None else error_kind(error),
         "seconds": None if last is None else (last.finished_ms - last.started_ms) / 1000,
-        "cost_usd": total_cost(iter(calls.attempts)),
+        "cost_usd": total_cost(iter(caller.attempts)),
     }
 
 
