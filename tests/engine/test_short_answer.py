@@ -6,6 +6,8 @@ import pytest
 
 from podium.engine.execution import short_answer
 
+CODE = "def double(n):\n    return 2 * n"
+
 
 @pytest.mark.parametrize(
     ("first", "second"),
@@ -16,6 +18,8 @@ from podium.engine.execution import short_answer
         ("<answer>B</answer>", "The answer is (B)."),
         ("I think so.\n\n**Answer:** Paris", "paris"),
         ("It is -3", "**-3**"),
+        ("It prints\n```\n42\n```", "42"),
+        (f"```python\n{CODE}\n```", f"Here it is:\n\n```py\n{CODE}\n```\n"),
     ],
 )
 def test_the_same_answer_in_other_words_is_the_same(first: str, second: str) -> None:
@@ -24,7 +28,10 @@ def test_the_same_answer_in_other_words_is_the_same(first: str, second: str) -> 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("42", "43"), ("3", "-3"), ("Paris", "London"), ("", "42"), ("1/2", "1/3"), ("A", "B")],
+    [
+        *[("42", "43"), ("3", "-3"), ("Paris", "London"), ("", "42"), ("1/2", "1/3"), ("A", "B")],
+        (f"```python\n{CODE}\n```", f"```python\n{CODE} + 1\n```"),
+    ],
 )
 def test_other_answers_differ(first: str, second: str) -> None:
     assert short_answer(first) != short_answer(second)

@@ -344,6 +344,7 @@ _DECLARED: Final = re.compile(
 )
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d{1,12})\s*\}\s*\{\s*(-?\d{1,12})\s*\}")
 _NUMBER: Final = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?(?:/\d{1,12})?")
+_FENCE: Final = "```"
 _MARKS: Final = " \t\n.!;:,\"'`*_$()[]{}\\"
 
 
@@ -351,16 +352,21 @@ def short_answer(reply: str) -> str:
     """Return the answer of a reply in a comparable form.
 
     It is what stands in answer tags, in a box, or after "answer is", and else the last line; of
-    that, the last number, or the words without case and punctuation. The comparison is linear in
-    the reply's length, and nothing that a reply says changes it.
+    that, the last number, or the words without case and punctuation. A reply that ends with a code
+    block of several lines is that code. The comparison is linear in the reply's length, and nothing
+    that a reply says changes it.
     """
-    text = unicodedata.normalize("NFKC", reply[-MAX_REPLY_TAIL:])
+    text = unicodedata.normalize("NFKC", reply[-MAX_REPLY_TAIL:]).strip()
     for pattern in (_TAGGED, _BOXED, _DECLARED):
         if found := pattern.findall(text):
             text = found[-1]
             break
     else:
-        lines = text.strip().splitlines()
+        if text.endswith(_FENCE):
+            text = text.removesuffix(_FENCE).rpartition(_FENCE)[2].partition("\n")[2].strip()
+            if "\n" in text:
+                return text
+        lines = text.splitlines()
         text = lines[-1] if lines else ""
     text = _FRACTION.sub(r"\1/\2", text)
     if numbers := _NUMBER.findall(text):
