@@ -88,12 +88,6 @@ def test_unusable_pools_are_refused(podium: Podium, make_pool: MakePool, trained
     ended = podium("ask", *led, QUESTION)
     assert ended.code == 2
     assert "added: cid; removed: bob" in ended.complaint
-    assert "name it in the configuration's [conductor] instead" in ended.complaint
-    advised = (
-        f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\non_pool_change = "narrow"\n'
-    )
-    pool = make_pool({"ann": "41", "cid": "42"}, head=advised)
-    assert podium("ask", "--pool", pool, "-q", QUESTION).out.strip() == "41"
     ended = podium("ask", "--conductor", "evolved", "--pool", make_pool(REPLIES), QUESTION)
     assert (ended.code, "needs a coordinator" in ended.complaint) == (2, True)
 

@@ -39,16 +39,10 @@ def test_the_directory_is_counted_from_the_file_and_says_how_many_turns(tmp_path
     assert found.warnings == ()
 
 
-def test_a_pool_that_changed_is_refused_unless_it_may_be_narrowed(tmp_path: Path) -> None:
+def test_a_pool_that_changed_is_refused(tmp_path: Path) -> None:
     trained(tmp_path, "ann", "cid")
-    advice = (
-        r'added: bob; removed: cid\); train it again, or set conductor\.on_pool_change = "narrow"'
-    )
-    with pytest.raises(ConfigError, match=advice):
+    with pytest.raises(ConfigError, match=r"added: bob; removed: cid\); train it again, or put"):
         settings(tmp_path, EVOLVED)
-    narrowed = settings(tmp_path, EVOLVED + 'on_pool_change = "narrow"')
-    assert narrowed.conductor.notice.endswith("it chooses among ann")
-    assert narrowed.warnings == (narrowed.conductor.notice,)
 
 
 def test_missing_and_idle_workers_are_named(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ VALUES = {
     "fallback": '"solver"',
     "workflow": '"plan.json"',
     "coordinator": '"trained"',
-    "on_pool_change": '"narrow"',
 }
 SOLVER = '[[worker]]\nname = "solver"\nprovider = "openai"\nmodel = "gpt-5"\n'
 

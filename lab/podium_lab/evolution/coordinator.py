@@ -158,7 +158,7 @@ class EvolvedConductor(Conductor):
     """Leads turn by turn, until a verifier accepts or no round is left.
 
     The preferred worker and role are taken; with a `generator` they are sampled, as in training.
-    `notice` is a warning for every run. Deviations from the paper, where a run would end without
+    Deviations from the paper, where a run would end without
     an answer: no verifier before a worker has answered; the last turn is a worker's if none has
     answered; a worker that failed in this run is passed over while there are others.
     """
@@ -172,14 +172,12 @@ class EvolvedConductor(Conductor):
         reader: StateReader,
         *,
         generator: np.random.Generator | None = None,
-        notice: str = "",
     ) -> None:
         self.name = evolved_conductor_name(coordinator.fingerprint)
         self.local_model: StateReader = reader
         self.prompt_hash = prompt_hash()
         self._coordinator = coordinator
         self._generator = generator
-        self._notice = notice
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Plan the next turn; accept the answer once a verifier does."""
@@ -197,7 +195,6 @@ class EvolvedConductor(Conductor):
         return Plan(
             Workflow((step,)),
             text=f"{worker} as {role}\n{preferences}\n{why}",
-            warnings=(self._notice,) if self._notice and not turns else (),
             role=role,
         )
 

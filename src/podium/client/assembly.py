@@ -85,7 +85,7 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     if chosen.worker is not None and chosen.worker not in settings.workers:
         planner = _connect(chosen.worker, environment, http)
     if chosen.kind == "evolved" and chosen.coordinator is not None:
-        conductor, reader = load_evolved_conductor(chosen.coordinator, notice=chosen.notice)
+        conductor, reader = load_evolved_conductor(chosen.coordinator)
     elif chosen.kind == "fixed" and chosen.workflow is not None:
         conductor = FixedConductor(read_workflow_file(chosen.workflow).workflow(settings.pool))
     elif chosen.kind == "model" and chosen.worker is not None:
@@ -177,7 +177,7 @@ def check_quality_bias(tier: Tier, router: LoadRouter) -> None:
 
 
 def load_evolved_conductor(
-    directory: Path, *, notice: str = ""
+    directory: Path,
 ) -> tuple[Conductor, HiddenStateReader]:
     """Load a trained coordinator as a conductor, with the reader to close afterwards.
 
@@ -189,7 +189,7 @@ def load_evolved_conductor(
 
     description = read_description(directory)
     reader = HiddenStateReader(description.base, token=description.hidden_state_token)
-    return EvolvedConductor(Coordinator.load(directory), reader, notice=notice), reader
+    return EvolvedConductor(Coordinator.load(directory), reader), reader
 
 
 async def close_all(items: Iterable[object]) -> None:

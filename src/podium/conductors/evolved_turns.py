@@ -108,29 +108,13 @@ class CoordinatorDescription:
             if there.get(name) == model
         )
 
-    def check(self, pool: Pool, *, otherwise: str = "put the pool back") -> None:
+    def check(self, pool: Pool) -> None:
         """Raise `ConfigError` if the pool is not that of the training."""
         if changes := self.changes(pool):
             raise ConfigError(
                 f"the coordinator was trained with other workers than this pool has ({changes}); "
-                f"train it again, or {otherwise}"
+                f"train it again, or put the pool back"
             )
-
-    def narrowed_to(self, pool: Pool) -> str:
-        """Return the warning about a pool that changed; `ConfigError` where no worker is shared."""
-        changes = self.changes(pool)
-        if not changes:
-            return ""
-        shared = self.shared_workers(pool)
-        if not shared:
-            raise ConfigError(
-                f"the coordinator was trained with {', '.join(self.workers)}, and this pool has "
-                f"none of them ({changes}); train it again with this pool"
-            )
-        return (
-            f"the pool changed since the coordinator was trained ({changes}); it chooses among "
-            f"{', '.join(shared)}"
-        )
 
     def document(self) -> dict[str, Any]:
         values: dict[str, Any] = _adapter().dump_python(self, mode="json")

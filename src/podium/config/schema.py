@@ -58,7 +58,6 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "speculate": "model",
     "workflow": "fixed",
     "coordinator": "evolved",
-    "on_pool_change": "evolved",
 }
 """By key of `[conductor]`: the only kind that uses it."""
 
@@ -92,13 +91,6 @@ class ConductorTable(Table):
         default=None,
         description="with `evolved`: the directory that `podium lab evolve` wrote, relative to "
         "this file",
-    )
-    on_pool_change: OnPoolChange = Field(
-        default="refuse",
-        description=(
-            "with `evolved`, where the pool changed since training: `refuse`, or `narrow` the "
-            "choice to the workers that both have, with a warning"
-        ),
     )
     options: dict[str, Any] = Field(
         default={},

@@ -133,7 +133,6 @@ class ConductorSettings:
         worker: The worker that plans, for the kind `model`.
         workflow: The file of a fixed workflow.
         coordinator: The directory of a trained coordinator.
-        notice: A warning for every run about a pool that changed since training.
         fallback: The worker that answers alone where there is no plan.
 
     """
@@ -142,7 +141,6 @@ class ConductorSettings:
     worker: WorkerSettings | None = None
     workflow: Path | None = None
     coordinator: Path | None = None
-    notice: str = ""
     max_steps: int = DEFAULT_MAX_STEPS
     rounds: int = 1
     temperature: float = 0.2
@@ -269,8 +267,7 @@ def _settings(
     able = [one.name for one in settings.pool.workers if one.is_model]
     conductor = _conductor(config.conductor, settings, able, planner)
     _check_guardrails(config.guardrail, able, conductor.rounds)
-    notice = (conductor.notice,) if conductor.notice else ()
-    settings = replace(settings, conductor=conductor, warnings=settings.warnings + notice)
+    settings = replace(settings, conductor=conductor)
     settings.check()
     return settings
 
@@ -414,18 +411,12 @@ def choose_conductor(settings: Settings, name: str) -> Settings:
     if name.startswith(EVOLVED_PREFIX):
         directory = Path(name.removeprefix(EVOLVED_PREFIX)).expanduser()
         description = read_description(directory)
-        description.check(
-            settings.pool,
-            otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
-            'coordinator, on_pool_change = "narrow") to have it choose among the workers that both '
-            "have",
-        )
+        description.check(settings.pool)
         conductor = replace(
             conductor,
             kind="evolved",
             worker=None,
             coordinator=directory,
-            notice="",
             rounds=description.turns,
         )
     elif name in KINDS and name not in settings.pool.names:
@@ -483,15 +474,9 @@ def _add_coordinator(
     """Add the coordinator; `ConfigError` where it was trained with other workers."""
     assert table.coordinator is not None, "the table was checked"
     description = read_description(Path(table.coordinator))
-    notice = description.narrowed_to(pool) if table.on_pool_change == "narrow" else ""
-    if table.on_pool_change == "refuse":
-        description.check(
-            pool,
-            otherwise='set conductor.on_pool_change = "narrow" to have it choose among the workers '
-            "that both have",
-        )
+    description.check(pool)
     rounds = table.rounds if "rounds" in table.model_fields_set else description.turns
-    return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
+    return replace(settings, coordinator=Path(table.coordinator), rounds=rounds)
 
 
 def _embedded_conductor(name: str) -> WorkerTable:

@@ -80,7 +80,7 @@ async def test_a_worker_with_another_model_than_in_training_is_not_chosen() -> N
         ScriptedWorker(WorkerProfile(name="ann", model="small"), "42"),
         ScriptedWorker(WorkerProfile(name="bob", model="larger"), "43"),
     ]
-    conductor = EvolvedConductor(trained, Reading(("bob", "worker")), notice="bob is another")
+    conductor = EvolvedConductor(trained, Reading(("bob", "worker")))
     run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=1))
     assert (run.answer, [step.worker for step in run.steps]) == ("42", ["ann"])
 
@@ -234,15 +234,6 @@ async def test_without_roles_every_turn_is_a_workers() -> None:
     workers = [ScriptedWorker("ann", ["41", "42"]), ScriptedWorker("bob", "no")]
     run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=2))
     assert ([role for _, role in turns(run)], run.answer) == (["worker", "worker"], "42")
-
-
-async def test_a_changed_pool_is_warned_of_once_a_run() -> None:
-    reading = Reading(("ann", "worker"))
-    conductor = EvolvedConductor(coordinator(), reading, notice="bob is gone")
-    run = await Runner(conductor, [ScriptedWorker("ann", "42")]).run(
-        QUESTION, options=Options(rounds=2)
-    )
-    assert [round_.warnings for round_ in run.rounds] == [("bob is gone",), ()]
 
 
 async def test_request_requirements_apply_to_workers_alone() -> None:
