@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, Final, NamedTuple
-from urllib.request import Request, urlopen
+
+import httpx
 
 from benchmarks.report import AT_LEAST, AT_MOST, Figures, machine
 from podium import AsyncPodium
@@ -21,8 +22,7 @@ from podium.config.sources import DEFAULT_POOL
 from podium.core.conductor import PlanningContext
 from podium.core.events import StepDelta
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Request as WorkerRequest
-from podium.core.request import assistant, user
+from podium.core.request import Request, assistant, user
 from podium.core.worker import Worker
 from podium.workers.local.llama_server import ModelServer, ModelSettings, shared_model
 
@@ -103,12 +103,11 @@ def _decide(server: ModelServer, question: str) -> Decision:
         "max_tokens": 32,
         "stop": ["]"],
     }
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
+    headers = {"Authorization": f"Bearer {server.key}"}
     url = f"{server.address}/v1/chat/completions"
-    request = Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - on loopback
     started = perf_counter()
-    with urlopen(request, timeout=120) as response:  # noqa: S310 - on loopback
-        document = json.load(response)
+    response = httpx.post(url, json=body, headers=headers, timeout=120, trust_env=False)
+    document = response.raise_for_status().json()
     ms, timings = (perf_counter() - started) * 1000, document["timings"]
     tokens = document["usage"]["prompt_tokens"]
     return Decision(ms, timings["prompt_ms"], tokens, timings["cache_n"])
@@ -146,6 +145,6 @@ async def _conducted_first_token(podium: AsyncPodium, question: str) -> float:
 
 async def _direct_first_token(worker: Worker, question: str) -> float:
     started = perf_counter()
-    async with aclosing(worker.stream(WorkerRequest((user(question),)))) as pieces:
+    async with aclosing(worker.stream(Request((user(question),)))) as pieces:
         await anext(pieces)
         return perf_counter() - started

@@ -12,8 +12,9 @@ import asyncio
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+from podium.conductors.evolved_turns import HiddenStateToken
 from podium.core.errors import ConfigError, StoreError, WorkerCrashed, install_command
 from podium.core.pool import WorkerProfile
 from podium.workers.local.batching import (
@@ -42,8 +43,6 @@ TOKENS_AT_ONCE: Final = 32_768
 
 PACKAGES: Final = ("torch", "transformers", "gguf", "numpy")
 """Packages of the extra `train` that read."""
-
-HiddenStateToken = Literal["penultimate", "last"]
 
 TOKEN_OFFSETS: Final[dict[HiddenStateToken, int]] = {"penultimate": 2, "last": 1}
 """The token whose state is returned, counted from the end."""

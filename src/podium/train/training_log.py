@@ -31,7 +31,7 @@ from podium.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from podium.train.sft import SftEval
-    from podium_lab.evolution.trials import TurnDiagnostics
+    from podium_lab.evolution.training import TurnDiagnostics
 
 METRICS: Final = "metrics.jsonl"
 SAMPLES: Final = "samples.jsonl"

@@ -16,7 +16,7 @@ from podium.core.task import Task
 from podium.train.recipe import Recipe
 from podium_lab.etudes import ROLES
 from podium_lab.evolution.coordinator import Coordinator
-from podium_lab.evolution.trials import Trial
+from podium_lab.evolution.training import Trial
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN
 from support.trainings import base, metrics, tiny_recipe

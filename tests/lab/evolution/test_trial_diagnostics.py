@@ -10,7 +10,7 @@ from podium.core.request import Usage
 from podium.core.run import Attempt, Round, Run, StepRecord, TurnRole
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
-from podium_lab.evolution.trials import Trial, diagnose_trials
+from podium_lab.evolution.training import Trial, diagnose_trials
 
 POOL = Pool((WorkerProfile(name="ann"), WorkerProfile(name="bob")))
 

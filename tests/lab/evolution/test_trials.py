@@ -14,7 +14,7 @@ from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium_lab.evolution.coordinator import Coordinator, Vector
-from podium_lab.evolution.trials import CachedReader, Trial, TrialRunner, mean_reward
+from podium_lab.evolution.training import CachedReader, Trial, TrialRunner, mean_reward
 from support.harness import FakeWorker
 
 DESCRIBED = CoordinatorDescription(workers=("ann", "bob"), base="tiny", width=2, roles=())
