@@ -21,7 +21,6 @@ MARKER: Final = "podium-ready"
 
 Command = tuple[str, ...]
 OnProgress = Callable[[str], None]
-"""Receives progress messages."""
 
 
 class Peer(NamedTuple):

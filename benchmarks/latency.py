@@ -69,7 +69,6 @@ class RecordedPlan(NamedTuple):
 
 
 def read_plans(count: int) -> dict[str, list[RecordedPlan]]:
-    """Read `count` plans of each form; all have three steps."""
     found: dict[str, list[RecordedPlan]] = defaultdict(list)
     for line in PLANS.read_text("utf-8").splitlines():
         document = json.loads(line)

@@ -39,7 +39,7 @@ LONGEST_START_SECONDS: Final = 180.0
 """A peer may have to compile all its imports at its first start."""
 
 LONGEST_STOP_SECONDS: Final = 10.0
-BETWEEN_TRIES_SECONDS: Final = 0.005
+BETWEEN_TRIES_SECONDS: Final = 0.02
 LOG: Final = "log"
 UPSTREAM: Final = "benchmarks.upstream"
 
@@ -69,7 +69,6 @@ class Started:
 
     @property
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of a process, finer than the hundredths in `/proc`."""
         return cpu_seconds(self.process.pid)
 
 
@@ -184,7 +183,6 @@ async def _until_ready(process: asyncio.subprocess.Process, url: str) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Terminate the process; kill it if it does not end."""
     if process.returncode is None:
         process.terminate()
     try:

@@ -9,12 +9,12 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from benchmarks.environment import LITELLM, PORTKEY, OnProgress, prepare
 from benchmarks.load_client import Call, first_tokens, run_load
@@ -102,8 +102,6 @@ def podium_server(
 
 
 class ServerContestant(NamedTuple):
-    """A server and the call that is made to it."""
-
     server: Started
     call: Call
 
@@ -188,13 +186,6 @@ USUAL: Final = ServerSize(rounds=5, seconds=2.0, streams=60, starts=3)
 QUICK: Final = ServerSize(rounds=1, seconds=0.2, streams=3, starts=1)
 
 
-class Spending(Protocol):
-    """A process with CPU time."""
-
-    @property
-    def cpu_seconds(self) -> float: ...
-
-
 async def measure_server(
     size: ServerSize,
     *,
@@ -247,16 +238,16 @@ async def _cost(contestant: ServerContestant, seconds: float) -> Costs:
     server = contestant.server
     before = server.cpu_seconds
     flooded = await run_load(contestant.call, in_flight=IN_FLIGHT, seconds=seconds)
-    after = await wait_until_idle(server)
+    after = await wait_until_idle(lambda: server.cpu_seconds)
     return Costs(per_second=flooded.per_second, cpu_ms=(after - before) / flooded.requests * 1000)
 
 
-async def wait_until_idle(server: Spending) -> float:
+async def wait_until_idle(cpu_seconds: Callable[[], float]) -> float:
     """Return the CPU time of a server once it is idle."""
-    spent = server.cpu_seconds
+    spent = cpu_seconds()
     for _ in range(MAX_IDLE_TRIES):
         await asyncio.sleep(IDLE_SECONDS)
-        before, spent = spent, server.cpu_seconds
+        before, spent = spent, cpu_seconds()
         if spent - before < IDLE_SHARE * IDLE_SECONDS:
             break
     return spent

@@ -16,7 +16,6 @@ from time import perf_counter
 from typing import Final
 
 Chain = Callable[[], Awaitable[object]]
-"""Runs one chain."""
 
 CHAINS_A_BLOCK: Final = 20
 """A block takes one or two milliseconds, less than a scheduler's usual time slice."""

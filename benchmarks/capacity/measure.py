@@ -60,8 +60,6 @@ _CONNECTIONS: Final = """
 
 
 class Counters(NamedTuple):
-    """The counters of a database."""
-
     commits: int
     rows: int
     wal_bytes: int
@@ -77,7 +75,6 @@ async def count_connections(url: str) -> int:
 
 
 async def wait_until_unused(url: str) -> None:
-    """Wait until there is no other connection."""
     for _ in range(MAX_TRIES):
         if not await count_connections(url):
             return
@@ -91,7 +88,6 @@ async def postmaster(url: str) -> int:
 
 
 async def commits_per_second(url: str, seconds: int) -> float:
-    """Measure how many rows Postgres commits to disk in a second."""
     where = programs()
     if where is None or not (where / "pgbench").is_file():
         raise ConfigError(
@@ -133,7 +129,6 @@ IN_FLIGHT: Final = 32
 """Requests in flight for each process."""
 
 REPLICAS: Final = 3
-"""Replicas that share one Postgres."""
 
 ONE_REPLICA: Final = "one replica over Postgres"
 
@@ -412,11 +407,11 @@ async def _row(
     before = None if url is None else await read_counters(url)
     async with run_servers(group, upstream, home) as servers:
         first = await servers.run_load(load, size.warmup_seconds)
-        await wait_until_idle(servers)
+        await wait_until_idle(lambda: servers.cpu_seconds)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
         flooded = await servers.run_load(load, size.seconds)
         open_connections = 0 if url is None else await count_connections(url)
-        cpu = await wait_until_idle(servers) - cpu
+        cpu = await wait_until_idle(lambda: servers.cpu_seconds) - cpu
         theirs = await _database_cpu(url) - theirs
     made = None
     if url is not None and before is not None:
@@ -544,7 +539,6 @@ def _rate(row: Document) -> float:
 
 
 def _round(value: float) -> str:
-    """Round to two significant digits."""
     if value < 10:
         return f"{value:.1f}"
     digits = len(str(int(value))) - 2

@@ -56,7 +56,6 @@ class FaultyWorker:
         self._asked: Counter[str] = Counter()
 
     async def reply(self, request: Request) -> Reply:
-        """Return the worker's reply, or fail."""
         fault, chance = self._draw(request)
         await self._fail(fault, chance)
         if fault == "truncated_stream":
@@ -68,7 +67,6 @@ class FaultyWorker:
         return _with_usage(await self.worker.reply(request), fault, chance)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the worker's reply, or fail, also in the middle."""
         fault, chance = self._draw(request)
         await self._fail(fault, chance)
         while fault == "endless":

@@ -322,8 +322,6 @@ LOGGERS: Final = ("podium", "asyncio", "uvicorn")
 
 
 class _Errors(logging.Handler):
-    """Collects errors that the server logs."""
-
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
@@ -334,8 +332,6 @@ class _Errors(logging.Handler):
 
 @dataclass(slots=True)
 class BodyCampaign:
-    """One dialect's campaign."""
-
     client: httpx.AsyncClient
     path: str
     token: str

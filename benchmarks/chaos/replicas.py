@@ -248,7 +248,6 @@ class Load:
     is_over: bool = False
 
     async def keep_asking(self, client: int, key: CappedKey) -> None:
-        """Ask with that key until the load is over."""
         chance, number = seeded_random(self.seed, client), 0
         while not self.is_over:
             ended = await self._ask(f"chaos-{key.name}-{client:02d}-{number:05d}", key, chance)
@@ -398,7 +397,6 @@ class Killer:
 
 
 async def _until_none_runs(store: RunStore) -> None:
-    """Wait until runs that clients gave up have ended."""
     for _ in range(round(LONGEST_TAKEOVER_SECONDS / BETWEEN_LOOKS_SECONDS)):
         if not await store.list(RunFilter(status="running"), limit=1):
             return

@@ -59,7 +59,6 @@ class ChaosRow:
 
 
 def summarize(rows: Sequence[ChaosRow], seed: int, *, quick: bool) -> dict[str, Any]:
-    """Return the rows as JSON with their sums."""
     shares = [row.answered_share for row in rows if row.answered_share is not None]
     return {
         **{name: sum(getattr(row, name) for row in rows) for name in ("runs", *COUNTED)},

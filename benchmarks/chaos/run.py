@@ -83,7 +83,6 @@ def parse_parts(names: str) -> tuple[Part, ...]:
 def measure_chaos(
     parts: Sequence[Part], size: ChaosSize, seed: int, on_progress: Callable[[str], None]
 ) -> list[ChaosRow]:
-    """Run the parts and return their rows."""
     rows = []
     for part in parts:
         on_progress(f"{part} …")

@@ -107,7 +107,6 @@ class CallCounts:
 
 
 def chaos_upstream(latency_seconds: float = 0.0) -> AbstractAsyncContextManager[int]:
-    """Start an upstream; yields its port."""
     return upstream_process("benchmarks.chaos.upstream", str(latency_seconds))
 
 

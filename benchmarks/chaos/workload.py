@@ -75,7 +75,6 @@ async def run_concurrently(
 
 
 async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
-    """Yield all runs of a store, newest first."""
     before = None
     while page := await store.list(limit=PAGE, before=before):
         for summary in page:
@@ -91,7 +90,6 @@ async def runs_by_mark(store: RunStore) -> dict[str, list[Run]]:
 
 
 def seeded_random(*of: object) -> random.Random:
-    """Return a random generator seeded by these values."""
     return random.Random(":".join(map(str, of)))  # noqa: S311 -- seeded_random, not unguessable
 
 
@@ -127,5 +125,4 @@ def connect_steps(workers: list[str], subtask: str, shape: str, chance: random.R
 
 
 def steps_done(run: Run, mark: str) -> list[StepName]:
-    """Return the steps recorded as done."""
     return [StepName(mark, step.worker) for step in run.steps if step.status == "done"]

@@ -97,7 +97,6 @@ class ExampleSettings:
         split: Split = "train",
         composed: bool = True,
     ) -> Pool:
-        """Draw a pool that has at least the workers to keep."""
         models = dict.fromkeys(self.roles, "")
         return pool_profiles(rng, models, split=split, keep=keep, drop=self.drop, composed=composed)
 
@@ -248,16 +247,10 @@ class SecondRound(NamedTuple):
     is_right: bool
 
 
-def make_second_rounds(
+def draw_second_round(
     rng: Random, split: Split = "train", settings: ExampleSettings = DEFAULTS
-) -> Iterator[SecondRound]:
-    """Yield études after a good conductor's first round; half of the answers are right."""
-    while True:
-        yield draw_second_round(rng, split, settings)
-
-
-def draw_second_round(rng: Random, split: Split, settings: ExampleSettings) -> SecondRound:
-    """Return an étude after a good conductor's first round.
+) -> SecondRound:
+    """Return an étude after a good conductor's first round; half of the answers are right.
 
     What the workers declined, `FlakyWorker` of the same share and seed declines again: repeating a
     request word by word is of no use.

@@ -53,9 +53,9 @@ from podium_lab.etudes.plan_examples import (
     ExampleSettings,
     PlanExample,
     SecondRound,
+    draw_second_round,
     make_plan_examples,
     make_second_round_examples,
-    make_second_rounds,
     make_training_contexts,
 )
 from podium_lab.etudes.skills import FAMILIES, SKILLS, Skill
@@ -273,7 +273,6 @@ def _surface(rng: Random, split: Split, text: str) -> str:
 
 
 def _says_how_many(subtask: str, operation: Operation) -> bool:
-    """True if the text says how many results it means."""
     size = len(operation.reads)
     return size < 2 or any(f"{word} " in subtask for word in NUMBER_WORDS[size])
 
@@ -376,8 +375,8 @@ def _decisions(recipe: Recipe, split: Split, seed: int, count: int) -> list[Text
     rng = Random(f"{seed}/decisions")  # noqa: S311 - repeatable, not secret
     settings = _settings(recipe, _last_shapes(recipe, DEFAULT_SHAPES))
     settings = replace(settings, layout=prompt.layout)
-    drawn = make_second_rounds(rng, split, settings)
-    return [_as_decision(prompt, later) for later in islice(drawn, count)]
+    drawn = (draw_second_round(rng, split, settings) for _ in range(count))
+    return [_as_decision(prompt, later) for later in drawn]
 
 
 def _prompt(recipe: Recipe) -> Prompt:

@@ -180,7 +180,6 @@ class EvolvedConductor(Conductor):
         self._generator = generator
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Plan the next turn; accept the answer once a verifier does."""
         turns = turns_of(context.rounds)
         if is_accepted(turns) and context.answer is not None:
             return Plan(None)

@@ -93,11 +93,9 @@ class HiddenStateReader:
             raise WorkerCrashed(f"{self.profile.name} cannot read: {error}") from error
 
     async def width(self) -> int:
-        """Return the length of the hidden states."""
         return int((await self._model.ready()).model.config.hidden_size)
 
     async def close(self) -> None:
-        """Release the model; it is unloaded when no reader uses it."""
         if not self._closed:
             self._closed = True
             await self._model.release()

@@ -15,14 +15,20 @@ from podium_lab.etudes.composition import SPLITS
 from podium_lab.etudes.etude import Etude, Etudes, held_out
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.plan_examples import (
+    SecondRound,
+    draw_second_round,
     make_plan_examples,
     make_second_round_examples,
-    make_second_rounds,
     make_training_contexts,
 )
 from podium_lab.etudes.tasks import etude_suite, everyday_questions
 from podium_lab.etudes.training import make_specialist_examples
 from podium_lab.etudes.workers import descriptions
+
+
+def second_rounds(rng: Random, count: int) -> list[SecondRound]:
+    return [draw_second_round(rng) for _ in range(count)]
+
 
 LONGEST = {EtudeShape.CHAIN_5: 1.0}
 
@@ -82,7 +88,7 @@ SEQUENCES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
             ),
             *(
                 f"{context_text(later.context)} {later.is_right}"
-                for later in islice(make_second_rounds(Random(4)), 50)
+                for later in second_rounds(Random(4), 50)
             ),
         ],
     ),

@@ -20,22 +20,29 @@ from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import ROLES, EtudeShape, Split
 from podium_lab.etudes.composition import SPLITS
 from podium_lab.etudes.plan_examples import (
+    DEFAULTS,
     ExampleSettings,
     PlanExample,
     SecondRound,
+    draw_second_round,
     execute_round,
     flaky_replies,
     make_second_round_examples,
-    make_second_rounds,
 )
 from podium_lab.etudes.tasks import grade
 from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import descriptions
 
 
+def second_rounds(
+    rng: Random, count: int, split: Split = "train", settings: ExampleSettings = DEFAULTS
+) -> list[SecondRound]:
+    return [draw_second_round(rng, split, settings) for _ in range(count)]
+
+
 @pytest.fixture(scope="module")
 def sample() -> list[SecondRound]:
-    return list(islice(make_second_rounds(Random(1)), 500))
+    return second_rounds(Random(1), 500)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +95,7 @@ def test_a_first_round_says_what_the_conductor_wrote(sample: list[SecondRound]) 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_etudes_and_descriptions_are_of_the_split_that_is_asked_for(split: Split) -> None:
-    for etude, context, _ in islice(make_second_rounds(Random(3), split), 40):
+    for etude, context, _ in second_rounds(Random(3), 40, split):
         assert etude.split == split
         assert all(w.description in descriptions(w.name, split) for w in context.pool)
         assert set(etude.families) <= set(context.pool.names)
@@ -97,15 +104,9 @@ def test_etudes_and_descriptions_are_of_the_split_that_is_asked_for(split: Split
 @pytest.mark.parametrize(("share", "never"), [(0.0, "wrong"), (1.0, "right")])
 def test_workers_that_never_or_always_fail_are_refused(share: float, never: str) -> None:
     shapes = {EtudeShape.ONE: 1.0}
+    settings = ExampleSettings(flaky_share=share, shapes=shapes)
     with pytest.raises(UsageError, match=f"was {never}; give one between 0 and 1"):
-        list(
-            islice(
-                make_second_rounds(
-                    Random(4), settings=ExampleSettings(flaky_share=share, shapes=shapes)
-                ),
-                20,
-            )
-        )
+        second_rounds(Random(4), 20, settings=settings)
 
 
 def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
@@ -159,7 +160,7 @@ async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[Second
 
 
 def test_situations_are_repeatable(sample: list[SecondRound]) -> None:
-    assert list(islice(make_second_rounds(Random(1)), 30)) == sample[:30]
+    assert second_rounds(Random(1), 30) == sample[:30]
 
 
 # ---- openings
