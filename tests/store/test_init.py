@@ -32,7 +32,6 @@ def test_the_public_names_are_these() -> None:
         "Feedback",
         "Heartbeat",
         "IdempotentRequest",
-        "Journal",
         "RunFilter",
         "RunList",
         "RunStore",

@@ -15,7 +15,8 @@ from dataclasses import replace
 from podium.core.events import RoundPlanned, RunDone, RunStarted, StepDone
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, StepRecord, timestamp
-from podium.store import Journal, open_store
+from podium.store import open_store
+from podium.store.journal import Journal
 from podium.core.workflow import Step, Workflow
 
 WORKFLOW = Workflow(tuple(Step("solo", f"part {n}", "all") for n in range(5)))
