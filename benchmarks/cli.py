@@ -82,11 +82,14 @@ def chaos(
     seed: Annotated[int, typer.Option(help="The seed of the faults.")] = 1,
 ) -> None:
     """Break things, and check that the promises hold; the exit code is 1 where one was broken."""
+    from benchmarks.chaos import run
     from benchmarks.chaos.report import figures_text, summarize
-    from benchmarks.chaos.run import QUICK, USUAL, measure_chaos, parse_parts
 
-    size = QUICK if quick else USUAL
-    rows = measure_chaos(parse_parts(part), size, seed, _print_progress)
+    size = run.QUICK if quick else run.USUAL
+    rows = []
+    for name in run.parse_parts(part):
+        _print_progress(f"{name} …")
+        rows.append(run.run_part(name, size, seed))
     document = summarize(rows, seed, quick=quick)
     typer.echo(figures_text(document) + "\n")
     typer.echo(json.dumps(document))

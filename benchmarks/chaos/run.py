@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,13 +78,3 @@ def parse_parts(names: str) -> tuple[Part, ...]:
             f"got {', '.join(unknown) or 'none'}"
         )
     return tuple(part for part in PARTS if part in wanted)
-
-
-def measure_chaos(
-    parts: Sequence[Part], size: ChaosSize, seed: int, on_progress: Callable[[str], None]
-) -> list[ChaosRow]:
-    rows = []
-    for part in parts:
-        on_progress(f"{part} …")
-        rows.append(run_part(part, size, seed))
-    return rows
