@@ -277,8 +277,7 @@ class _Attempt:
         given = {} if before is None or position is None else {position: before.answer}
         source = len(self._operations) - 1
         for _ in range(MAX_LITERAL_DRAWS):
-            arguments = skill.draw(self._rng, given)
-            answer = skill.solve(arguments)
+            arguments, answer = skill.draw_solved(self._rng, given)
             if answer is not None and self._may_use(skill, arguments):
                 sources = tuple(source if n in given else None for n in range(len(arguments)))
                 self._operations.append(Operation(skill, arguments, sources, answer))

@@ -65,21 +65,21 @@ COUNT: Final = "n"
 class Skill:
     """One operation on typed values.
 
-    `slots` name the arguments in phrases. `accepts` tells whether an earlier result may stand in a
-    position, `draw` adds literals, and `solve` gives the answer, None if there is none within
-    bounds. A skill with `leaf` may begin a question with literals. `refers` are the positions that
-    one earlier result may fill, `joins` the numbers of earlier results that may fill all positions.
-    `operands` names the hash that keeps arguments apart between the splits; None for a table to
-    memorise.
+    `slots` name the arguments in phrases. `may_take` tells whether an earlier result may stand in a
+    position, `draw` adds literals, and `compute` gives the answer. A skill with `leaf` may begin a
+    question with literals.
+    `refers` are the positions that one earlier result may fill, `joins` the numbers of earlier
+    results that may fill all positions. `operands` names the hash that keeps arguments apart
+    between the splits; None for a table to memorise.
     """
 
     family: Family
     name: str
     slots: tuple[str, ...]
     takes: tuple[frozenset[Kind], ...]
-    accepts: Callable[[int, Value], bool]
+    may_take: Callable[[int, Value], bool]
     draw: Draw
-    solve: Callable[[Arguments], Value | None]
+    compute: Callable[[Arguments], Value | None]
     results: frozenset[Kind]
     leaf: bool = True
     refers: tuple[int, ...] = (0,)
@@ -89,6 +89,21 @@ class Skill:
     def kinds(self, position: int) -> frozenset[Kind]:
         """Return the kinds that fit that position; all items of a list have the same kinds."""
         return self.takes[min(position, len(self.takes) - 1)]
+
+    def accepts(self, position: int, value: Value) -> bool:
+        """True if an earlier result may stand in that position."""
+        return self.may_take(position, value)
+
+    def solve(self, arguments: Arguments) -> Value | None:
+        """Return the answer; None if there is none within bounds."""
+        return self.compute(arguments)
+
+    def draw_solved(
+        self, rng: Random, given: Mapping[int, Value]
+    ) -> tuple[Arguments, Value | None]:
+        """Add literals to the given arguments; return all with their answer."""
+        arguments = self.draw(rng, given)
+        return arguments, self.compute(arguments)
 
 
 def lookup(
@@ -101,9 +116,9 @@ def lookup(
         name,
         (slot,),
         (frozenset(key.kind for key in keys),),
-        accepts=lambda position, value: value in table,
+        may_take=lambda position, value: value in table,
         draw=lambda rng, given: (given[0] if 0 in given else rng.choice(keys),),
-        solve=lambda arguments: table.get(arguments[0]),
+        compute=lambda arguments: table.get(arguments[0]),
         results=frozenset(value.kind for value in table.values()),
         refers=(0,) if refers else (),
     )
@@ -128,9 +143,9 @@ def of_items(
         name,
         (ITEMS,),
         (takes,),
-        accepts=lambda position, value: value.kind in takes and accepts(value),
+        may_take=lambda position, value: value.kind in takes and accepts(value),
         draw=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
-        solve=solve,
+        compute=solve,
         results=results,
         leaf=draw is not None,
         refers=(0,) if draw is not None and refers else (),
@@ -220,9 +235,9 @@ def _calculation(
         name,
         ("a", "b"),
         (NUMBER, NUMBER),
-        accepts=lambda position, value: is_number(value, least, first[1]),
+        may_take=lambda position, value: is_number(value, least, first[1]),
         draw=draw,
-        solve=solve,
+        compute=solve,
         results=NUMBER,
         operands=operands,
     )
@@ -364,9 +379,9 @@ _LISTS: Final = (
         "item",
         ("a", "b"),
         (NUMBER, LIST),
-        accepts=lambda position, value: is_number(value, 1, LONGEST),
+        may_take=lambda position, value: is_number(value, 1, LONGEST),
         draw=_draw_item,
-        solve=_item,
+        compute=_item,
         results=_LIST_KINDS,
         operands="items",
     ),
@@ -443,9 +458,9 @@ def _shift(name: str, cycle: tuple[Value, ...], direction: int) -> Skill:
         name,
         ("a", COUNT),
         (kind, NUMBER),
-        accepts=accepts,
+        may_take=accepts,
         draw=draw,
-        solve=solve,
+        compute=solve,
         results=kind,
         refers=(0, 1),
         joins=(2,),
