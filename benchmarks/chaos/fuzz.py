@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,7 +24,7 @@ from typing import Any, Final
 import httpx
 
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import application_in_process
+from benchmarks.chaos.workload import application_in_process, read_data
 from benchmarks.timing import settled_heap
 from podium.server.access.keys import make_key
 from podium.store.keys import Rules
@@ -38,15 +37,9 @@ LONGEST_SHOWN: Final = 2000
 Body = dict[str, Any]
 
 
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        resources.files(__package__).joinpath(name).read_text("utf-8")
-    )
-    return found
-
-
-BODIES: Final[dict[str, list[Body]]] = _read("fuzz_bodies.json")
-_VALUES: Final = _read("fuzz_values.json")
+CONFIGURATION: Final = read_data("fuzz.toml")
+BODIES: Final[dict[str, list[Body]]] = json.loads(read_data("fuzz_bodies.json"))
+_VALUES: Final = json.loads(read_data("fuzz_values.json"))
 
 HEADERS: Final[dict[str, list[str]]] = _VALUES["headers"] | {
     "X-Podium-Max-Steps": [*_VALUES["headers"]["X-Podium-Max-Steps"], "9" * 400]
@@ -377,52 +370,6 @@ class BodyCampaign:
         if learned and depth_of(body) < DEEPEST_LEARNED:
             self.corpus.append(body)
         return ""
-
-
-CONFIGURATION: Final = (
-    """
-[conductor]
-model = "planner"
-
-[retry]
-attempts = 1
-
-[store]
-path = "server.db"
-
-[server]
-require_keys = true
-drain_seconds = 1.0
-
-[[worker]]
-name = "solver"
-provider = "scripted"
-price = { input = 1.0, output = 2.0 }
-capabilities = ["tools", "json", "sampling", "reasoning", "vision"]
-options = { reply = '{"n": 7}', tool_reply = "so it is", tool_arguments = { n = 7 } }
-
-[[worker]]
-name = "seer"
-provider = "scripted"
-price = { input = 1.0, output = 2.0 }
-capabilities = ["tools", "json", "sampling", "reasoning", "vision"]
-options = { reply = '{"n": 7}' }
-
-[[worker]]
-name = "planner"
-provider = "scripted"
-price = { input = 1.0, output = 2.0 }
-
-[worker.options]
-reply = """
-    + "'''"
-    + """
-{"steps": [{"subtask": "Think.", "worker": "planner", "access": []},
-           {"subtask": "Answer.", "worker": "seer", "access": [0]}]}
-"""
-    + "'''\n"
-)
-"""Every reply fits the schema of the bodies that have one."""
 
 
 async def measure_fuzz(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> ChaosRow:

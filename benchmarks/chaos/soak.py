@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.workload import application_in_process, run_concurrently
+from benchmarks.chaos.workload import application_in_process, read_data, run_concurrently
 from benchmarks.timing import settled_heap
 from podium.core.run import timestamp
 
@@ -108,22 +108,7 @@ WARM_SHARE: Final = 0.25
 ANSWER: Final = "It holds."
 PATH: Final = "/v1/chat/completions"
 
-CONFIGURATION: Final = """
-[conductor]
-kind = "fixed"
-workflow = "workflow.json"
-
-[store]
-path = "server.db"
-
-[[worker]]
-name = "solo"
-provider = "scripted"
-description = "answers at once"
-price = { input = 1.0, output = 2.0 }
-options = { reply = "It holds." }
-"""
-
+CONFIGURATION: Final = read_data("soak.toml")
 WORKFLOW: Final = {
     "steps": [
         {"worker": "solo", "subtask": "Think", "access": []},

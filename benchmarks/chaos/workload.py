@@ -43,6 +43,11 @@ def has_ended(run: Run) -> bool:
     return run.answer is not None if run.status == "answered" else bool(run.error)
 
 
+def read_data(name: str) -> str:
+    """Read a file beside this module."""
+    return Path(__file__).with_name(name).read_text("utf-8")
+
+
 @asynccontextmanager
 async def application_in_process(
     directory: Path, configuration: str

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from podium.core.budget import DEFAULT_BUDGET, NOTHING_SPENT, Budget, Spent
 from podium.core.errors import PlanError, UnreadableRun, UsageError
 from podium.core.frozen import fast_init
+from podium.core.notebook import render_run
 from podium.core.pool import Pool
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
@@ -376,6 +377,10 @@ class Run:
     request: ClientRequest = NO_REQUEST
     earlier_responses: tuple[RunResponse, ...] = ()
     version: int = RUN_VERSION
+
+    def _repr_html_(self) -> str:
+        """Return the run for a notebook: answer, plan, graph and cost."""
+        return render_run(self)
 
     @property
     def conversation(self) -> tuple[Message, ...]:
