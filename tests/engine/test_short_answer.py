@@ -31,6 +31,9 @@ def test_the_same_answer_in_other_words_is_the_same(first: str, second: str) -> 
     [
         *[("42", "43"), ("3", "-3"), ("Paris", "London"), ("", "42"), ("1/2", "1/3"), ("A", "B")],
         (f"```python\n{CODE}\n```", f"```python\n{CODE} + 1\n```"),
+        (f"The answer:\n```python\n{CODE}\n```", f"The answer:\n```python\n{CODE} + 1\n```"),
+        ("```python\n#### a\nanswer: int = 0\n```", "```python\n#### a\nanswer: int = 0 + 1\n```"),
+        ("```py\nf = lambda x: x + 1\n```", "```py\nf = lambda x: x * 1\n```"),
     ],
 )
 def test_other_answers_differ(first: str, second: str) -> None:

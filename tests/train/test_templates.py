@@ -22,10 +22,11 @@ from podium.train.preflight import estimate
 from podium.train.recipe import Recipe, read_recipe, read_tables
 from podium.train.score import Score
 from podium.train.templates import (
+    Template,
     TemplatesFile,
     all_plans,
     draw_plan,
-    lower_bound,
+    estimate_rewards,
     search,
     template_examples,
 )
@@ -84,8 +85,8 @@ def test_accepted_answers_are_right() -> None:
     accepted = [example for example in later if not json.loads(example.reply)["steps"]]
     assert 0 < len(accepted) < len(later)
     for example in accepted:
-        right = f"<answer>{answers[example.messages[1]['content']]}</answer>"
-        assert right in example.messages[-1]["content"]
+        right = answers[example.messages[1]["content"]]
+        assert f"\\boxed{{{right}}}" in example.messages[-1]["content"]
 
 
 def test_words_for_workers_vary() -> None:
@@ -113,10 +114,18 @@ def test_a_search_gives_the_best_plans_more_tasks() -> None:
     assert len({*met[plans[-1]]}) == 42
 
 
-def test_few_tasks_count_less() -> None:
-    lucky, proven = [Score(1.0), Score(1.0), Score(0.1)], [Score(1.0), Score(1.0), Score(0.1)] * 9
-    assert lower_bound(lucky) < lower_bound(proven)
-    assert lower_bound([Score(1.0)]) < lower_bound([Score(0.5)] * 2)
+def test_plans_that_were_dropped_are_compared_on_the_tasks_that_they_met() -> None:
+    """The first tasks were easy: seven of eight is less than what the finalist did there."""
+    right, wrong = Score(1.0, right=True), Score(0.0)
+    finalist, dropped, failed = (Workflow((Step(name, "Answer."),)) for name in "abc")
+    scored = {
+        finalist: [right] * 8 + [wrong, right] * 12,
+        dropped: [right] * 7 + [wrong],
+        failed: [Score(None)] * 8,
+    }
+    estimates = estimate_rewards(scored)
+    assert estimates.keys() == {finalist, dropped}
+    assert estimates[dropped] < estimates[finalist] - 0.2
 
 
 def test_examples_follow_the_plans_that_were_searched(
@@ -134,7 +143,10 @@ def test_examples_follow_the_plans_that_were_searched(
     async def close() -> None:
         pass
 
+    connections = []
+
     def connected(recipe: Recipe) -> SimpleNamespace:
+        connections.append(recipe)
         return SimpleNamespace(pool=recipe_pool(recipe), scorer=Scored(), close=close)
 
     monkeypatch.setattr(templates, "connect_workers", connected)
@@ -146,11 +158,34 @@ def test_examples_follow_the_plans_that_were_searched(
     text = (tmp_path / "out" / "plans.toml").read_text()
     assert text.count('benchmark = "gsm8k"') == len(list(all_plans(FILE.plan, recipe_pool(recipe))))
     assert "[[plan]] # 100.0% of 3 tasks right, reward 0.900" in text
+    searched = len(connections)
     assert template_examples(recipe, "train", 200) == examples  # read back, not searched again
+    assert len(connections) == searched == 1
+    other = tmp_path / "templates.toml"
+    other.write_text(Path(recipe.sft.templates).read_text() + "\n# changed\n")  # type: ignore[union-attr, arg-type]
+    overrides = ("sft.search_tasks=1", f"run.output={tmp_path / 'out'}", f"sft.templates={other}")
+    template_examples(warm_start(*overrides), "train", 200)
+    assert len(connections) == 2
 
 
 def test_a_dry_run_counts_the_plans_that_are_searched() -> None:
     recipe = warm_start("sft.search_tasks=2")
     plans = len(list(all_plans(FILE.plan, recipe_pool(recipe))))
-    assert estimate(recipe, recipe_pool(recipe)).exploration_plans == 2 * 3 * plans
+    assert estimate(recipe, recipe_pool(recipe)).rollouts == 2 * 3 * plans
     assert estimate(warm_start(), recipe_pool(recipe)).worker_calls == 0
+
+
+def test_workers_of_plans_that_were_found_are_names() -> None:
+    step = {"worker": "q", "subtask": ["Answer."]}
+    found = Template.model_validate({"benchmark": "gsm8k", "steps": [step]})
+    pool = Pool(tuple(WorkerProfile(name=name) for name in ("ann", "q", "tool")))
+    drawn = {draw_plan([found], pool, Random(seed), "gsm8k").steps[0].worker for seed in range(20)}
+    assert drawn == {"q"}
+    with pytest.raises(ConfigError, match="no plan template suits"):
+        draw_plan([found], pool, Random(1), "mmlu")
+
+
+def test_a_suite_holds_no_task_out_to_measure_by() -> None:
+    suite = ["data.kind=suite", "data.suite.name=gsm8k:test", "data.mix=", "run.eval_every=10"]
+    with pytest.raises(ConfigError, match="no task is held out"):
+        read_recipe(RECIPES / "real-warm-start.toml", suite)

@@ -143,6 +143,13 @@ async def test_code_whose_assertions_hold_is_itself_the_reply(tests: str, before
     assert find_program(reply.text) == f"{program}\n", "a later step can run it again"
 
 
+async def test_assertions_that_nothing_calls_say_nothing() -> None:
+    tested = "def f(n):\n    return n\n\ndef test():\n    assert f(1) == 2"
+    reply = await run(tested)
+    assert (reply.text, reply.finish) == (NO_OUTPUT, "error")
+    assert "AssertionError" in (await run(f"{tested}\n\ntest()")).text
+
+
 async def test_code_whose_assertions_fail_is_a_program_that_failed() -> None:
     reply = await run("```python\ndef double(x):\n    return x\nassert double(2) == 4\n```")
     assert (reply.text, reply.finish) == ("The program failed: AssertionError:", "error")

@@ -363,8 +363,8 @@ def _estimate_rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
     assumed, explored = recipe.estimate, taken.exploration_plans
     if recipe.kind == "sft":
         rows = [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
-        searched = [("search", f"about {explored:,} plans"), ("cost", _cost(taken))]
-        return [*rows, *(searched if explored else [])]
+        searched = [("search", f"about {taken.rollouts:,} plans"), ("cost", _cost(taken))]
+        return [*rows, *(searched if taken.rollouts else [])]
     plan, own = "plan", ("conductor output", f"at most {taken.conductor_tokens:,} tokens")
     if recipe.kind == "evolve":
         plan, own = "run", ("candidates", f"{taken.candidates:,} a step")

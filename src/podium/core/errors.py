@@ -227,9 +227,10 @@ def needs_extra(extra: str, purpose: str) -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "podium":
             raise
+        missing = isinstance(error, ModuleNotFoundError)
+        reason = f"there is no {error.name}" if missing else str(error)
         raise ConfigError(
-            f"{purpose} needs the extra {extra} (there is no {error.name}); install it: "
-            f"{install_command(extra)}"
+            f"{purpose} needs the extra {extra} ({reason}); install it: {install_command(extra)}"
         ) from error
 
 

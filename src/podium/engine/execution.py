@@ -352,26 +352,33 @@ def short_answer(reply: str) -> str:
     """Return the answer of a reply in a comparable form.
 
     It is what stands in answer tags, in a box, or after "answer is", and else the last line; of
-    that, the last number, or the words without case and punctuation. A reply that ends with a code
-    block of several lines is that code. The comparison is linear in the reply's length, and nothing
+    that, the last number, or the words without case and punctuation. Of a reply that ends with a
+    block of code, it is the code. The comparison is linear in the reply's length, and nothing
     that a reply says changes it.
     """
     text = unicodedata.normalize("NFKC", reply[-MAX_REPLY_TAIL:]).strip()
+    if code := _final_code(text):
+        return code
     for pattern in (_TAGGED, _BOXED, _DECLARED):
         if found := pattern.findall(text):
             text = found[-1]
             break
     else:
-        if text.endswith(_FENCE):
-            text = text.removesuffix(_FENCE).rpartition(_FENCE)[2].partition("\n")[2].strip()
-            if "\n" in text:
-                return text
-        lines = text.splitlines()
+        lines = text.strip(f"{_FENCE} \n").splitlines()
         text = lines[-1] if lines else ""
     text = _FRACTION.sub(r"\1/\2", text)
     if numbers := _NUMBER.findall(text):
         return _number(numbers[-1])
     return " ".join(text.casefold().split()).strip(_MARKS)
+
+
+def _final_code(text: str) -> str:
+    """Return the code block that ends the text, if it names a language or has several lines."""
+    if not text.endswith(_FENCE):
+        return ""
+    language, _, code = text.removesuffix(_FENCE).rpartition(_FENCE)[2].partition("\n")
+    code = code.strip()
+    return code if language.strip() or "\n" in code else ""
 
 
 def _number(text: str) -> str:

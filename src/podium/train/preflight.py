@@ -73,7 +73,7 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
             taken = (
                 _estimate_calls(recipe, list(pool), calls) if pool and runs else Estimate(steps=0)
             )
-            return replace(taken, steps=sft.steps, examples=examples, exploration_plans=runs)
+            return replace(taken, steps=sft.steps, examples=examples, rollouts=runs)
         case GrpoTable() as grpo:
             assert pool is not None, "plans need workers"
             return _of_grpo(recipe, grpo, pool)

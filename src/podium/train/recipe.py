@@ -156,15 +156,20 @@ class Recipe(Table):
             )
         if sft.adapters and self.model.lora is None:
             raise ValueError("sft.adapters needs a table [model.lora]; write one")
-        if sft.dataset in DESCRIBED_POOL_DATASETS:
-            if prompt.access == "binary" and self._is_written("prompt.access"):
-                raise ValueError(
-                    f'{sft.dataset} name the steps that are read; write prompt.access = "index"'
-                )
-            if not prompt.mask_names:
-                raise ValueError(
-                    f"{sft.dataset} have no names for workers; write prompt.mask_names = true"
-                )
+        if sft.dataset == "templates" and self.run.eval_every and self.data.kind == "suite":
+            raise ValueError(
+                f'run.eval_every is {self.run.eval_every}, but with data.kind = "suite" no task is '
+                f"held out; drop it"
+            )
+        names_steps = sft.dataset in (*DESCRIBED_POOL_DATASETS, "templates")
+        if names_steps and prompt.access == "binary" and self._is_written("prompt.access"):
+            raise ValueError(
+                f'{sft.dataset} name the steps that are read; write prompt.access = "index"'
+            )
+        if sft.dataset in DESCRIBED_POOL_DATASETS and not prompt.mask_names:
+            raise ValueError(
+                f"{sft.dataset} have no names for workers; write prompt.mask_names = true"
+            )
         if sft.dataset == "decisions" and prompt.style != "trained":
             raise ValueError(
                 'decisions have the form of trained conductors; write prompt.style = "trained"'

@@ -224,11 +224,14 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
     return {"input_ids": tokens, "labels": labels, "adapter": adapter}
 
 
-def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[TextExample]]:
+def load_examples(
+    recipe: Recipe, split: Split, count: int, note: Callable[[str], None] = lambda line: None
+) -> dict[str, list[TextExample]]:
+    """Load the examples by adapter; `note` prints what takes long."""
     sft = recipe.sft
     assert sft is not None, "only learning by example has examples"
     if sft.dataset == "templates":
-        return {CONDUCTOR: template_examples(recipe, split, count)}
+        return {CONDUCTOR: template_examples(recipe, split, count, note)}
     if sft.dataset != "file":
         with lab_extra():
             from podium_lab.etudes.training import etude_examples
@@ -237,7 +240,7 @@ def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Te
     examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]
     kept_apart = min(recipe.run.eval_tasks, len(examples) // 10) if recipe.run.eval_every else 0
     test, train = examples[:kept_apart], examples[kept_apart:]
-    return {CONDUCTOR: test or train[:count] if split == "test" else train}
+    return {CONDUCTOR: train if split == "train" else test or train[:count]}
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
@@ -251,21 +254,23 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     parts = _accumulation_steps(recipe)
     arguments = _arguments(recipe, parts)
     wait_for_everyone()  # the main process has checked the output before anything is written
-    written = load_examples(recipe, "train", sft.examples)
-    tested = load_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
-    torch.manual_seed(recipe.run.seed)
-    loaded = pretrained.load(recipe.model.base, dtype=parameter_dtype(recipe))
-    stack = _make_adapters(recipe, loaded.model, tuple(written))
-    if recipe.model.gradient_checkpointing:
-        loaded.model.gradient_checkpointing_enable()
-    position = stack.index if stack is not None else lambda name: NO_ADAPTER
-    encoded = {name: encode(loaded, group, position(name)) for name, group in written.items()}
-    test = {name: encode(loaded, group, position(name)) for name, group in tested.items()}
-    rows, steps = sft.batch // parts, sft.steps * parts
-    planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_pass_tokens)
-    plan = [process_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
+        written = load_examples(recipe, "train", sft.examples, training_log.note)
+        tested = (
+            load_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
+        )
+        torch.manual_seed(recipe.run.seed)
+        loaded = pretrained.load(recipe.model.base, dtype=parameter_dtype(recipe))
+        stack = _make_adapters(recipe, loaded.model, tuple(written))
+        if recipe.model.gradient_checkpointing:
+            loaded.model.gradient_checkpointing_enable()
+        position = stack.index if stack is not None else lambda name: NO_ADAPTER
+        encoded = {name: encode(loaded, group, position(name)) for name, group in written.items()}
+        test = {name: encode(loaded, group, position(name)) for name, group in tested.items()}
+        rows, steps = sft.batch // parts, sft.steps * parts
+        planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_pass_tokens)
+        plan = [process_share(batch, len(encoded)) for batch in planned]
         watcher = _SftCallback(recipe, training_log, lambda: evaluate_examples(loaded, stack, test))
         trainer = MultiAdapterTrainer(
             MultiAdapterModel(loaded.model, stack),

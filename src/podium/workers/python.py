@@ -138,9 +138,13 @@ def parse_program(program: str) -> list[ast.stmt]:
 
 
 def has_assertions(program: str) -> bool:
-    return any(
-        isinstance(node, ast.Assert) for one in parse_program(program) for node in ast.walk(one)
-    )
+    """True if assertions are executed: at the top level, or in functions called from there."""
+    body = parse_program(program)
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    executed = [one for one in body if not isinstance(one, definitions)]
+    names = {node.id for one in executed for node in ast.walk(one) if isinstance(node, ast.Name)}
+    executed += [one for one in body if isinstance(one, definitions) and one.name in names]
+    return any(isinstance(node, ast.Assert) for one in executed for node in ast.walk(one))
 
 
 def prepare_program(program: str) -> str:
