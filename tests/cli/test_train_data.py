@@ -165,6 +165,7 @@ def test_a_file_that_would_be_empty_says_why_and_none_is_written(
         ((), "give a recipe"),
         (("--from-runs",), "nothing to write"),
         (("recipe.toml", "--from-runs", "-o", "log.jsonl"), "a recipe has its own tasks"),
+        (("recipe.toml", "-o", "log.jsonl", "--plans", "plans.jsonl"), "a recipe has tasks alone"),
         (("--from-evaluation", ".", "-o", "log.jsonl"), "holds no evaluation"),
     ],
 )

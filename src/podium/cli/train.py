@@ -226,6 +226,11 @@ def data(
             "give a recipe, and with -o the file for its tasks; or give --from-runs or "
             "--from-evaluation DIR"
         )
+    if tasks is not None or plans is not None or json:
+        raise UsageError(
+            "a recipe has tasks alone, for -o; --tasks, --plans and --json go with --from-runs and "
+            "--from-evaluation"
+        )
     from podium.tasks import save_suite  # slow to import
 
     found = load_task_split(read_recipe(recipe, set_ or ()))

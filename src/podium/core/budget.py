@@ -351,9 +351,8 @@ class Ledger:
             if self._reservations:
                 return None
             limit = getattr(budget, missing)
-            raise (shared and shared.exhausted_error(missing, limit)) or BudgetExhausted(
-                missing, limit
-            )
+            error = shared.exhausted_error(missing, limit) if shared is not None else None
+            raise error or BudgetExhausted(missing, limit)
         if shared is not None:
             outputs, missing = _affordable_output(
                 shared.left, price, inputs, outputs, min(least, outputs), budget_divisor
