@@ -35,6 +35,7 @@ pytestmark = pytest.mark.torch
 __all__ = ["one_thread"]
 
 QUESTION = "What is 6 times 7?"
+MATRIX = "model.layers.1.mlp.up_proj.weight"
 REPLIES = {"ann": "41", "bob": "42"}
 
 
@@ -43,18 +44,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that has bob work when it reads the question."""
     directory = tmp_path_factory.mktemp("evolved")
     base = str(tiny_model(directory / "base"))
+    growth = np.linspace(-0.3, 0.3, 48).astype(np.float32)
 
     async def read() -> Any:
         reader = HiddenStateReader(base)
-        state = await reader.read(f"user: {QUESTION}\n")
+        state = await reader.read(f"user: {QUESTION}\n", ((MATRIX, tuple(growth.tolist())),))
         await reader.close()
         return state
 
     state = asyncio.run(read())
-    described = CoordinatorDescription(workers=("ann", "bob"), base=base, width=48, turns=1)
+    described = CoordinatorDescription(
+        workers=("ann", "bob"), base=base, width=48, matrices=(MATRIX,), ranks=(48,), turns=1
+    )
     head = np.zeros((described.rows, 48), np.float32)
     head[1] = head[3] = state  # bob, and the role of a worker
-    Coordinator(described, head.ravel()).save(directory / "coordinator")
+    numbers = np.concatenate([growth, head.ravel()])
+    Coordinator(described, numbers).save(directory / "coordinator")
     return directory / "coordinator"
 
 

@@ -19,8 +19,12 @@ def pool_of(**models: str) -> Pool:
     return Pool(tuple(WorkerProfile(name=name, model=model) for name, model in models.items()))
 
 
-def test_the_size_is_that_of_the_head() -> None:
+def test_the_size_is_that_of_the_scales_and_of_the_head() -> None:
     assert TRAINED.size == (2 + 3) * 4
+    scaled = CoordinatorDescription(
+        workers=("a",), base="b", width=10, roles=(), matrices=("m", "n"), ranks=(7, 5)
+    )
+    assert scaled.size == 12 + 10
 
 
 @pytest.mark.parametrize(
@@ -32,6 +36,7 @@ def test_the_size_is_that_of_the_head() -> None:
             {"roles": ("thinker", "verifier")},
             "without `worker` among them, no run would have an answer",
         ),
+        ({"matrices": ("m",)}, "each matrix has a rank"),
         ({"models": ("one",)}, "each worker has a model or none"),
         ({"width": 0}, "width is 0; it must be 1 or more"),
         ({"turns": 0}, "turns is 0; it must be 1 or more"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from podium.conductors.evolved_turns import ROLES, CoordinatorDescription
 from podium.core.run import TurnRole
-from podium_lab.evolution.coordinator import Coordinator, Vector
+from podium_lab.evolution.coordinator import Coordinator, Scales, Vector
 
 WORKERS = ("ann", "bob")
 
@@ -42,7 +42,7 @@ class Reading:
         self._workers = workers
         self.transcripts: list[str] = []
 
-    async def read(self, transcript: str) -> Vector:
+    async def read(self, transcript: str, scales: Scales = ()) -> Vector:
         worker, role = self._choices[min(len(self.transcripts), len(self._choices) - 1)]
         self.transcripts.append(transcript)
         hidden = np.zeros(len(self._workers) + len(ROLES), np.float32)

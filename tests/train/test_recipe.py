@@ -118,6 +118,7 @@ def test_the_coordinators_recipe_has_its_papers_values() -> None:
     assert evolve.steps * evolve.questions * (evolve.population or 0) == 30_720
     assert values(recipe.workers, "max_tokens", "temperature") == (4096, 0.1)
     assert recipe.run.seed == 42
+    assert len(evolve.matrices) == 8
 
 
 def test_the_etudes_recipes_go_on_from_each_other() -> None:
@@ -296,6 +297,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (EVOLVE, ["pool.file="], "[pool] needs one of these"),
         (EVOLVE, ["evolve.population=1"], "evolve.population"),
         (EVOLVE, ["evolve.sigma=1e300"], "evolve.sigma: expected 1e+06 or less"),
+        (EVOLVE, ["evolve.matrices=['w', 'w']"], "evolve.matrices names a matrix twice"),
         (EVOLVE, ["sft.dataset=file", "sft.steps=1", "sft.learning_rate=1.0"], "one of the tables"),
         (
             EVOLVE,

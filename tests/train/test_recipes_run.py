@@ -168,7 +168,7 @@ def test_the_papers_conductor(trained: Trained, name: str, settings: list[str]) 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("trinity", [*FIXTURES[:5]]),
+        ("trinity", [*FIXTURES[:5], 'evolve.matrices=["model.layers.1.mlp.up_proj.weight"]']),
         (
             "etudes-evolved",
             ["workers.max_tokens=2", "run.eval_every=2", "evolve.principal_directions=2"],

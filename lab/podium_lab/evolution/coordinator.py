@@ -1,11 +1,12 @@
 """A coordinator, one flat vector over a hidden state, and the conductor that it is.
 
     coordinator = Coordinator.load(Path("trained/evolved/coordinator"))
-    logits = coordinator.decide(await reader.read(transcript))
+    logits = coordinator.decide(await reader.read(transcript, coordinator.scales))
 
-The vector holds the rows of a bias-free linear head: one for each worker, then one for each role.
-All zeros is a head without preferences. A reply cannot name a worker, a subtask or an access: only
-whether a verifier accepts is read from it, and which role a thinker suggests.
+The vector holds the scales of singular values, matrix by matrix, then the rows of a bias-free
+linear head: one for each worker, then one for each role. All zeros is the unchanged base and a head
+without preferences. A reply cannot name a worker, a subtask or an access: only whether a verifier
+accepts is read from it, and which role a thinker suggests.
 """
 
 from __future__ import annotations
@@ -68,10 +69,14 @@ def read_floats(path: Path) -> NDArray[np.floating[Any]]:
 Vector = NDArray[np.float32]
 
 
-class StateReader(Protocol):
-    """Reads a transcript with a frozen model."""
+Scales = tuple[tuple[str, tuple[float, ...]], ...]
+"""Matrices with the relative growth of each singular value: 0.1 adds a tenth."""
 
-    async def read(self, transcript: str) -> Vector: ...
+
+class StateReader(Protocol):
+    """Reads a transcript with a model that has these scales on its matrices."""
+
+    async def read(self, transcript: str, scales: Scales = ()) -> Vector: ...
 
 
 class Logits(NamedTuple):
@@ -107,8 +112,15 @@ class Coordinator:
         return replace(self, parameters=np.asarray(parameters, np.float32))
 
     @property
+    def scales(self) -> Scales:
+        described = self.description
+        *parts, _ = np.split(self.parameters, np.cumsum(described.ranks, dtype=int))
+        return tuple(zip(described.matrices, (tuple(part.tolist()) for part in parts), strict=True))
+
+    @property
     def head(self) -> Vector:
-        return self.parameters.reshape(self.description.rows, self.description.width)
+        rows = self.parameters[sum(self.description.ranks) :]
+        return rows.reshape(self.description.rows, self.description.width)
 
     def decide(self, hidden: Vector) -> Logits:
         preferred = self.head @ np.asarray(hidden, np.float32)
@@ -184,7 +196,8 @@ class EvolvedConductor(Conductor):
         if is_accepted(turns) and context.answer is not None:
             return Plan(None)
         workers = self._workers(context, turns)
-        logits = self._coordinator.decide(await self.local_model.read(transcript(context)))
+        hidden = await self.local_model.read(transcript(context), self._coordinator.scales)
+        logits = self._coordinator.decide(hidden)
         description = self._coordinator.description
         worker = description.workers[choose_index(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, context, turns)

@@ -3,7 +3,9 @@
     reader = HiddenStateReader("smollm2-135m-instruct")
     state = await reader.read(text)
 
-Concurrent texts form one batch. Needs the extra `train`, which is imported with the first text.
+Concurrent texts form one batch. A text may be read with scaled singular values of some matrices,
+each of which keeps the sum of its own. Needs the extra `train`, which is imported with the first
+text.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from podium_lab.evolution.coordinator import Scales
+
     Vector = NDArray[np.float32]
 
 LONGEST_TEXT: Final = 2048
@@ -54,6 +58,7 @@ class TextRequest:
 
     tokens: Sequence[int]
     position: int
+    scales: Scales
     future: asyncio.Future[Vector]
 
     @property
@@ -95,12 +100,17 @@ class HiddenStateReader:
     async def width(self) -> int:
         return int((await self._model.ready()).model.config.hidden_size)
 
+    async def ranks(self, matrices: Sequence[str]) -> tuple[int, ...]:
+        """Return the number of singular values of each matrix."""
+        model = (await self._model.ready()).model
+        return tuple(min(_matrix(model, name).shape) for name in matrices)
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             await self._model.release()
 
-    async def read(self, text: str) -> Vector:
+    async def read(self, text: str, scales: Scales = ()) -> Vector:
         loaded = await self._model.ready()
         tokens = loaded.encode_text(text)
         if not tokens:
@@ -110,7 +120,7 @@ class HiddenStateReader:
             tokens = tokens[: longest // 2] + tokens[-(longest // 2) :]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
         position = min(self._position, len(tokens))
-        self._model.submit(TextRequest(tokens, position, future))
+        self._model.submit(TextRequest(tokens, position, scales, future))
         return await future
 
 
@@ -121,15 +131,56 @@ class _LoadedReader:
         self.pretrained = pretrained.load(
             model.name, dtype=pretrained.data_type(model.dtype), device=model.device
         )
+        self._applied: Scales = ()
+        self._decomposed: dict[str, tuple[Any, Any]] = {}
 
     def answer(self, gathered: Sequence[TextRequest], arrivals: Arrivals[TextRequest]) -> None:
-        """Read the texts; an error fails only its own batch."""
+        """Read the texts, grouped by their scales; an error fails only its own batch."""
         waiting = [text for text in gathered if not text.future.cancelled()]
-        for batch in split_batches(waiting, TOKENS_AT_ONCE):
-            try:
-                deliver(batch, self._states(batch))
-            except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-                deliver(batch, error)
+        for scales in dict.fromkeys(text.scales for text in waiting):
+            alike = [text for text in waiting if text.scales == scales]
+            for batch in split_batches(alike, TOKENS_AT_ONCE):
+                try:
+                    self._apply(scales)
+                    deliver(batch, self._states(batch))
+                except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+                    deliver(batch, error)
+
+    def _apply(self, scales: Scales) -> None:
+        """Scale these matrices of the model, and restore the others."""
+        import torch
+
+        if scales == self._applied:
+            return
+        model = self.pretrained.model
+        changed = {name: self._decompose(name)[0] for name, _ in self._applied}
+        changed |= {name: self._scale(name, growth) for name, growth in scales}
+        with torch.no_grad():
+            for name, values in changed.items():
+                _matrix(model, name).copy_(values)
+        self._applied = scales
+
+    def _decompose(self, name: str) -> tuple[Any, Any]:
+        """Return a copy of a matrix as it was loaded, and its U, s and V^T."""
+        import torch
+
+        if name not in self._decomposed:
+            loaded = _matrix(self.pretrained.model, name).detach().clone()
+            parts = torch.linalg.svd(loaded.float(), full_matrices=False)
+            self._decomposed[name] = (loaded, parts)
+        return self._decomposed[name]
+
+    def _scale(self, name: str, growth: Sequence[float]) -> Any:
+        """Return U diag(g s) V^T x sum(s) / sum(g s), where g = 1 + growth."""
+        left, values, right = self._decompose(name)[1]
+        if len(growth) != len(values):
+            raise ConfigError(
+                f"{name} has {len(values)} singular values, and there are {len(growth)} scales"
+            )
+        grown = values * (1 + values.new_tensor(growth))
+        if not grown.sum() > 0:
+            raise ConfigError("scales leave nothing of a matrix; they must be well above -1")
+        return left * (grown * (values.sum() / grown.sum())) @ right
 
     def _states(self, batch: Sequence[TextRequest]) -> list[Any]:
         """Return one state per text.
@@ -146,6 +197,15 @@ class _LoadedReader:
             read = model.base_model(torch.tensor(rows, device=model.device), use_cache=False)
             states = read.last_hidden_state[range(len(batch)), ends]
         return list(states.float().cpu().numpy())
+
+
+def _matrix(model: Any, name: str) -> Any:
+    """Return the matrix of that name, as in `model.layers.0.mlp.up_proj.weight`."""
+    matrices = {key: one for key, one in model.named_parameters() if one.dim() == 2}
+    if name not in matrices:
+        first, *_, last = matrices
+        raise ConfigError(f"the model has no matrix {name!r}; it has {first}, … and {last}")
+    return matrices[name]
 
 
 def _reading_model(model: ModelSpec) -> SharedBatchModel[TextRequest]:

@@ -1,4 +1,4 @@
-"""Learn from reward by evolution: a coordinator of few parameters over a model that stays as it is.
+"""Learn from reward by evolution: a coordinator of few parameters over a frozen model.
 
 A step asks the search for candidates, has each of them lead the workers through the step's
 questions, and tells the search which share of the answers was right. There is no gradient, so
@@ -40,7 +40,7 @@ from podium.train.schema import EvolveTable
 from podium.train.score import worker_fault
 from podium.train.training_log import TrainingLog, explain_out_of_space
 from podium.train.worker_set import WorkerSet, connect_workers
-from podium_lab.evolution.coordinator import Coordinator, EvolvedConductor, StateReader
+from podium_lab.evolution.coordinator import Coordinator, EvolvedConductor, Scales, StateReader
 from podium_lab.evolution.coordinator import Vector as HiddenState
 from podium_lab.evolution.hidden_states import HiddenStateReader
 
@@ -164,16 +164,17 @@ def _sample(trial: Trial) -> RolloutSample:
 
 
 class CachedReader:
-    """A reader that reads each transcript once."""
+    """A reader that reads each transcript once with the same scales."""
 
     def __init__(self, reader: StateReader) -> None:
         self._reader = reader
-        self._read: dict[str, asyncio.Task[HiddenState]] = {}
+        self._read: dict[tuple[str, Scales], asyncio.Task[HiddenState]] = {}
 
-    async def read(self, transcript: str) -> HiddenState:
-        if transcript not in self._read:
-            self._read[transcript] = asyncio.ensure_future(self._reader.read(transcript))
-        return await self._read[transcript]
+    async def read(self, transcript: str, scales: Scales = ()) -> HiddenState:
+        key = (transcript, scales)
+        if key not in self._read:
+            self._read[key] = asyncio.ensure_future(self._reader.read(transcript, scales))
+        return await self._read[key]
 
     async def states(self) -> list[HiddenState]:
         return await asyncio.gather(*self._read.values())
@@ -272,8 +273,8 @@ def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchSpace:
-    """The search space of a coordinator; `directions` are the rows of a matrix, and without them
-    every number is free."""
+    """The search space of a coordinator; `directions` are those of the head's rows, and without
+    them every number is free."""
 
     description: CoordinatorDescription
     directions: Matrix | None = None
@@ -282,12 +283,14 @@ class SearchSpace:
     def size(self) -> int:
         if self.directions is None:
             return self.description.size
-        return self.description.rows * len(self.directions)
+        return sum(self.description.ranks) + self.description.rows * len(self.directions)
 
     def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.directions is None:
             return chosen
-        return (chosen.reshape(self.description.rows, -1) @ self.directions).ravel()
+        scales, head = np.split(chosen, [sum(self.description.ranks)])
+        rows = head.reshape(self.description.rows, -1) @ self.directions
+        return np.concatenate([scales, rows.ravel()])
 
 
 def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int) -> Matrix:
@@ -360,6 +363,8 @@ async def _describe(
         width=await reader.width(),
         roles=ROLES if evolve.roles else (),
         hidden_state_token=evolve.hidden_state_token,
+        matrices=evolve.matrices,
+        ranks=await reader.ranks(evolve.matrices),
         turns=evolve.turns,
     )
 

@@ -43,7 +43,8 @@ class CoordinatorDescription:
     """A coordinator without its numbers.
 
     `workers` are in the order of the head's rows, `models` theirs where known. `width` is that of
-    the base's hidden states. Without `roles` every turn is a worker's.
+    the base's hidden states. `matrices` have their singular values scaled, `ranks` of them each.
+    Without `roles` every turn is a worker's.
     """
 
     workers: tuple[str, ...]
@@ -51,6 +52,8 @@ class CoordinatorDescription:
     width: int
     roles: tuple[TurnRole, ...] = ROLES
     hidden_state_token: HiddenStateToken = "penultimate"  # noqa: S105 - of a text
+    matrices: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
     models: tuple[str, ...] = ()
     turns: int = TURNS
 
@@ -63,6 +66,11 @@ class CoordinatorDescription:
             raise ConfigError(
                 f"a coordinator gives the roles {', '.join(self.roles)}; without `worker` among "
                 f"them, no run would have an answer"
+            )
+        if len(self.ranks) != len(self.matrices):
+            raise ConfigError(
+                f"a coordinator has {len(self.matrices)} matrices and {len(self.ranks)} ranks; "
+                f"each matrix has a rank"
             )
         if len(self.models) not in (0, len(self.workers)):
             raise ConfigError(
@@ -82,8 +90,8 @@ class CoordinatorDescription:
 
     @property
     def size(self) -> int:
-        """Number of parameters."""
-        return self.rows * self.width
+        """Number of parameters: the scales of singular values, then the head."""
+        return sum(self.ranks) + self.rows * self.width
 
     def changes(self, pool: Pool) -> str:
         """Describe how the pool differs from that of the training; the order does not count."""

@@ -463,6 +463,18 @@ class EvolveTable(Table):
     hidden_state_token: HiddenStateToken = Field(
         default="penultimate", description="the token of the transcript whose hidden state is read"
     )
+    matrices: tuple[Name, ...] = Field(
+        default=(),
+        strict=False,
+        description="the matrices of the model whose singular values are scaled, by their names, "
+        "such as `model.layers.26.mlp.up_proj.weight`; the scales are trained with the head",
+    )
+
+    @model_validator(mode="after")
+    def _check_matrices(self) -> Self:
+        if len({*self.matrices}) < len(self.matrices):
+            raise ValueError("matrices names a matrix twice; name it once")
+        return self
 
 
 class RunTable(Table):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -49,7 +51,7 @@ class KnownEndpoint:
     SDK does. Words in capitals in an address are `placeholders`: each is replaced by its first
     variable that is set, or else by `defaults`. At the vendor's own `hosts` every account has an
     address of its own: there the usual key is sent, and without one the `authorizer` of
-    `credentials` signs calls.
+    `credentials` signs calls. `endpoints.toml` has them.
     """
 
     provider: str
@@ -112,107 +114,19 @@ def _first(environment: Mapping[str, str], variables: Iterable[str]) -> str:
     return next(filter(None, values), "")
 
 
-KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
-    {
-        known.provider: known
-        for known in (
-            KnownEndpoint(
-                "openai",
-                "https://api.openai.com/v1",
-                ("OPENAI_API_KEY",),
-                "openai",
-                "OPENAI_BASE_URL",
-            ),
-            KnownEndpoint(
-                "anthropic",
-                "https://api.anthropic.com",
-                ("ANTHROPIC_API_KEY",),
-                "anthropic",
-                "ANTHROPIC_BASE_URL",
-                token_variables=("ANTHROPIC_AUTH_TOKEN",),
-            ),
-            KnownEndpoint(
-                "google",
-                "https://generativelanguage.googleapis.com/v1beta",
-                ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-                "google",
-                "GOOGLE_GEMINI_BASE_URL",
-                "/v1beta",
-            ),
-            KnownEndpoint(
-                "azure",
-                "https://RESOURCE.openai.azure.com/openai/v1",
-                ("AZURE_OPENAI_API_KEY",),
-                "openai",
-                "AZURE_OPENAI_ENDPOINT",
-                "/openai/v1",
-                token_variables=("AZURE_OPENAI_AD_TOKEN",),
-                placeholders={"RESOURCE": ()},
-                hosts=(
-                    ".openai.azure.com",
-                    ".services.ai.azure.com",
-                    ".cognitiveservices.azure.com",
-                ),
-                key_header="api-key",
-                authorizer="entra_token",
-            ),
-            KnownEndpoint(
-                "bedrock",
-                "https://bedrock-runtime.REGION.amazonaws.com",
-                (),
-                "bedrock",
-                "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
-                token_variables=("AWS_BEARER_TOKEN_BEDROCK",),
-                placeholders={"REGION": ("AWS_REGION", "AWS_DEFAULT_REGION")},
-                hosts=(".amazonaws.com", ".amazonaws.com.cn"),
-                authorizer="aws_signature",
-            ),
-            KnownEndpoint(
-                "vertex",
-                "https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION",
-                (),
-                "vertex",
-                "GOOGLE_VERTEX_BASE_URL",
-                "/v1/projects/PROJECT/locations/LOCATION",
-                placeholders={
-                    "PROJECT": ("GOOGLE_CLOUD_PROJECT",),
-                    "LOCATION": ("GOOGLE_CLOUD_LOCATION",),
-                },
-                defaults={"LOCATION": "global"},
-                hosts=(".googleapis.com",),
-                authorizer="google_token",
-            ),
-            KnownEndpoint("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
-            KnownEndpoint("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",)),
-            KnownEndpoint(
-                "together",
-                "https://api.together.xyz/v1",
-                ("TOGETHER_API_KEY",),
-                address_variable="TOGETHER_BASE_URL",
-                address_path="/v1",
-            ),
-            KnownEndpoint(
-                "groq",
-                "https://api.groq.com/openai/v1",
-                ("GROQ_API_KEY",),
-                address_variable="GROQ_BASE_URL",
-                address_path="/openai/v1",
-            ),
-            KnownEndpoint("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
-            KnownEndpoint("xai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
-            KnownEndpoint(
-                "fireworks",
-                "https://api.fireworks.ai/inference/v1",
-                ("FIREWORKS_API_KEY",),
-                address_variable="FIREWORKS_BASE_URL",
-                address_path="/v1",
-            ),
-            KnownEndpoint("ollama", "http://127.0.0.1:11434/v1", address_variable="OLLAMA_HOST"),
-            KnownEndpoint("lmstudio", "http://127.0.0.1:1234/v1"),
-            KnownEndpoint("vllm", "http://127.0.0.1:8000/v1"),
-        )
-    }
-)
+def _read_known() -> dict[str, KnownEndpoint]:
+    text = resources.files("podium.workers").joinpath("endpoints.toml").read_text("utf-8")
+    known = (KnownEndpoint(**_with_tuples(table)) for table in tomllib.loads(text)["endpoint"])
+    return {one.provider: one for one in known}
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_tuples(inner) for key, inner in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(_read_known())
 """Known vendors by provider name."""
 
 _FACTORIES: Final[Mapping[str, str]] = MappingProxyType(

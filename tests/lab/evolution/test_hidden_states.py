@@ -25,6 +25,8 @@ pytestmark = pytest.mark.torch
 __all__ = ["one_thread"]
 
 TEXT = "user: What is the capital of Japan?\n"
+QUERIES = "model.layers.1.self_attn.q_proj.weight"
+EMBEDDING = "model.embed_tokens.weight"
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +107,57 @@ async def test_a_text_of_one_token_is_read_by_that(reader: HiddenStateReader) ->
         await reader.read("")
 
 
-async def test_the_width_is_that_of_the_model(reader: HiddenStateReader) -> None:
+async def test_the_width_and_the_ranks_are_those_of_the_model(reader: HiddenStateReader) -> None:
     assert await reader.width() == 48
+    assert await reader.ranks([QUERIES, EMBEDDING]) == (48, 48)
+    with pytest.raises(ConfigError, match="has no matrix 'model.norm.weight'; it has model.embed"):
+        await reader.ranks(["model.norm.weight"])
+
+
+async def test_scaled_singular_values_change_the_state_as_the_formula_says(
+    reader: HiddenStateReader, batches: list[int]
+) -> None:
+    growth = np.linspace(-0.5, 0.9, 48).astype(np.float32)
+    scaled = ((QUERIES, tuple(growth.tolist())), (EMBEDDING, tuple((-growth).tolist())))
+    unscaled = ((QUERIES, (0.0,) * 48),)
+    changed, plain, same = await asyncio.gather(
+        reader.read(TEXT, scaled), reader.read(TEXT), reader.read(TEXT, unscaled)
+    )
+    model = tiny()
+    with torch.no_grad():
+        for name, grown in ((QUERIES, growth), (EMBEDDING, -growth)):
+            weight = model.get_parameter(name)
+            left, values, right = torch.linalg.svd(weight, full_matrices=False)
+            new = (1 + torch.tensor(grown)) * values
+            weight.copy_(left @ torch.diag(new * values.sum() / new.sum()) @ right)
+    assert close(changed, said_by(model, tokens_of(TEXT), -2))
+    assert close(plain, said_by(tiny(), tokens_of(TEXT), -2))
+    assert close(same, plain)
+    assert not close(changed, plain)
+    assert batches == [1, 1, 1]
+    assert np.array_equal(await reader.read(TEXT), plain)
+
+
+async def test_scales_that_fit_no_matrix_fail_only_their_own_request(
+    reader: HiddenStateReader,
+) -> None:
+    outcomes = await asyncio.gather(
+        reader.read(TEXT, ((QUERIES, (0.0,) * 3),)),
+        reader.read(TEXT, ((QUERIES, (-1.0,) * 48),)),
+        reader.read(TEXT),
+        return_exceptions=True,
+    )
+    assert str(outcomes[0]) == f"{QUERIES} has 48 singular values, and there are 3 scales"
+    assert "scales leave nothing of a matrix" in str(outcomes[1])
+    assert close(outcomes[2], said_by(tiny(), tokens_of(TEXT), -2))
+
+
+async def test_equal_scales_are_read_in_one_batch(
+    reader: HiddenStateReader, batches: list[int]
+) -> None:
+    equal = (((QUERIES, tuple(float(n) for n in range(48))),) for _ in range(2))
+    await asyncio.gather(*(reader.read(TEXT, scales) for scales in equal))
+    assert batches == [2]
 
 
 async def test_a_base_that_is_nowhere_is_named(tmp_path: Path) -> None:

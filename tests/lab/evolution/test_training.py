@@ -16,6 +16,7 @@ from podium.core.task import Task
 from podium.train.recipe import Recipe
 from podium_lab.etudes import ROLES
 from podium_lab.evolution.coordinator import Coordinator
+from podium_lab.evolution.hidden_states import HiddenStateReader
 from podium_lab.evolution.training import Trial
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN
@@ -146,6 +147,27 @@ def test_the_token_that_counts_is_the_recipes(base: Path, tmp_path: Path) -> Non
     usual = evolved(base, tmp_path / "usual", *short)
     last = evolved(base, tmp_path / "last", *short, "evolve.hidden_state_token=last")
     assert metrics(usual) != metrics(last)
+
+
+def test_singular_values_are_scaled_along_with_the_head(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_with: set[Any] = set()
+    read = HiddenStateReader.read
+
+    def noted(reader: HiddenStateReader, text: str, scales: Any = ()) -> Any:
+        read_with.add(scales)
+        return read(reader, text, scales)
+
+    monkeypatch.setattr(HiddenStateReader, "read", noted)
+    matrix = "model.layers.1.mlp.down_proj.weight"
+    recipe = evolved(base, tmp_path, f'evolve.matrices=["{matrix}"]', "evolve.sigma=0.05")
+    coordinator = found(recipe)
+    assert coordinator.description.size == HIDDEN + 12 * HIDDEN
+    ((scaled, scales),) = coordinator.scales
+    assert scaled == matrix
+    assert any(scales)
+    assert len(read_with) == 2 * 4  # each candidate's own
 
 
 # ---- directions

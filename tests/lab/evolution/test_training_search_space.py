@@ -31,12 +31,13 @@ def test_along_each_direction_states_are_equally_long() -> None:
 
 
 def test_shares_in_directions_stand_for_the_rows_of_a_head() -> None:
-    about = described(("ann", "bob"), roles=(), width=4)
+    about = described(("ann", "bob"), roles=(), width=4, matrices=("one",), ranks=(2,))
     space = SearchSpace(about, principal_directions(STATES, 2))
-    assert space.size == 2 * 2
-    made = space.parameters(np.array([3.0, 0.0, 0.0, 1.0]))
+    assert space.size == 2 + 2 * 2
+    made = space.parameters(np.array([0.5, 0.6, 3.0, 0.0, 0.0, 1.0]))
     assert made.shape == (about.size,)
-    ann, bob = made.reshape(2, 4)
+    assert made[:2] == pytest.approx([0.5, 0.6])  # scales are what they are
+    ann, bob = made[2:].reshape(2, 4)
     assert [ann @ state for state in STATES] == pytest.approx([3.0] * 4, rel=1e-3)
     assert bob @ STATES[0] == pytest.approx(-(bob @ STATES[1]), rel=1e-3)
 

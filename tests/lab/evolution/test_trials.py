@@ -13,7 +13,7 @@ from podium.core.errors import PlanError, RequestRefused
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium_lab.evolution.coordinator import Coordinator, Vector
+from podium_lab.evolution.coordinator import Coordinator, Scales, Vector
 from podium_lab.evolution.training import CachedReader, Trial, TrialRunner, mean_reward
 from support.harness import FakeWorker
 
@@ -33,7 +33,7 @@ class Plain:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    async def read(self, transcript: str) -> Vector:
+    async def read(self, transcript: str, scales: Scales = ()) -> Vector:
         self.texts.append(transcript)
         return np.ones(2, np.float32)
 
