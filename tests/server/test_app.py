@@ -13,6 +13,7 @@ from podium.core.errors import ConfigError, Unavailable
 from podium.core.request import Price
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.logs import JsonLogFormatter, TextLogFormatter
+from podium.store.base import MAX_ANSWER, MAX_COMMENT
 from podium.workers import ScriptedWorker
 from support.plain_dialect import PlainDialect, lines
 from support.serving import PLAIN, application, serving
@@ -206,6 +207,10 @@ async def test_the_openapi_page_has_every_endpoint_with_its_body() -> None:
     for path in ("/v1/chat/completions", "/v1/messages", "/v1/plan"):
         content = page["paths"][path]["post"]["requestBody"]["content"]
         assert "model" in content["application/json"]["schema"]["properties"]
+    feedback = page["paths"]["/v1/runs/{run_id}/feedback"]["post"]["requestBody"]["content"]
+    properties = feedback["application/json"]["schema"]["properties"]
+    assert properties["comment"]["maxLength"] == MAX_COMMENT
+    assert properties["answer"]["maxLength"] == MAX_ANSWER
 
 
 async def test_beyond_the_queue_requests_get_a_retry_after() -> None:

@@ -200,7 +200,6 @@ class RealTable:
         return self.interval({name: mine[name] - theirs[name] for name in wanted})
 
     def document(self) -> dict[str, Any]:
-        """Return the table as JSON."""
         document: dict[str, Any] = {
             "suites": {suite: len(tasks) for suite, tasks in self._tasks.items()},
             "best_worker": self.best_worker,

@@ -27,7 +27,6 @@ def proxy_for(url: str) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """True if the URL is on this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

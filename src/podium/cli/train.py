@@ -261,10 +261,9 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     preflight.check_files(recipe)
     if is_main_process():
         preflight.check_output(recipe, resume=resume)
-        executes = recipe.sft is None or recipe.sft.search_tasks
-        if recipe.data.kind != "etudes" and executes:
+        if recipe.data.kind != "etudes" and recipe.executes:
             load_task_split(recipe)
-        if recipe.pool.file is not None and executes:
+        if recipe.pool.file is not None and recipe.executes:
             _require_answers(worker_set.pool_settings(recipe))
         preflight.claim_output(recipe)
     if resume and not preflight.has_checkpoint(recipe.output):
@@ -324,8 +323,7 @@ def _base_of(directory: Path) -> str:
 
 def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
     has_pool = recipe.pool.file is None or Path(recipe.pool.file).exists()
-    executes = recipe.sft is None or recipe.sft.search_tasks
-    pool = worker_set.recipe_pool(recipe) if executes and has_pool else None
+    pool = worker_set.recipe_pool(recipe) if recipe.executes and has_pool else None
     missing = list(preflight.missing_files(recipe))
     taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
     disk = preflight.disk_bytes(recipe)

@@ -192,7 +192,7 @@ class Prompt:
         """Return the messages that ask for the next round's plan."""
         mark = _mark(context)
         opening = self._opening_messages(context, mark)
-        previous = _previous_round(context)
+        previous = next((r for r in reversed(context.rounds) if r.workflow is not None), None)
         if previous is None or previous.workflow is None:
             return opening
         return (
@@ -417,10 +417,6 @@ def _guardrail_note(context: PlanningContext, mark: str) -> str:
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:
     return "shared" if pool.share_question else "withheld"
-
-
-def _previous_round(context: PlanningContext) -> Round | None:
-    return next((r for r in reversed(context.rounds) if r.workflow is not None), None)
 
 
 def _step_status(step: StepRecord, pool: Pool) -> str:

@@ -281,7 +281,7 @@ def _conductor(
             f"conductor.fallback: {table.fallback!r} is no worker of this pool that answers by "
             f"itself; {suggest(table.fallback, able)}"
         )
-    resolved = {"model", "options", "workflow", "coordinator", "on_pool_change"}
+    resolved = {"model", "options", "workflow", "coordinator"}
     conductor = ConductorSettings(
         worker=_planner(table, settings, extra) if table.kind == "model" else None,
         workflow=Path(table.workflow) if table.workflow else None,

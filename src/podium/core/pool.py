@@ -245,7 +245,7 @@ def answer_capabilities(options: ResponseOptions) -> Capabilities:
     sampling = {options.temperature, options.top_p} - {None, 1}
     if sampling or options.seed is not None:
         needed.add("sampling")
-    if has_callable_tools(options):
+    if options.tools and options.tool_choice != "none":
         needed.add("tools")
     return frozenset(needed)
 
@@ -263,11 +263,6 @@ def image_capabilities(images: Iterable[Image]) -> Capabilities:
 def can_see(worker: WorkerProfile, image: Image) -> bool:
     """True if the worker can see the image, or read it if it is a PDF."""
     return image_capabilities((image,)) <= worker.capabilities
-
-
-def has_callable_tools(options: ResponseOptions) -> bool:
-    """True if the client's tools may be called."""
-    return bool(options.tools) and options.tool_choice != "none"
 
 
 def intermediate_options(options: ResponseOptions) -> ResponseOptions:

@@ -344,8 +344,7 @@ def has_checkpoint(output: Path) -> bool:
 
 def disk_bytes(recipe: Recipe) -> int:
     """Estimate the disk space of the reply cache and the checkpoints."""
-    executes = recipe.sft is None or recipe.sft.search_tasks
-    kept = recipe.run.cache_mb * 1_000_000 if executes else 0
+    kept = recipe.run.cache_mb * 1_000_000 if recipe.executes else 0
     if recipe.kind == "evolve":
         return kept  # evolution keeps no checkpoints
     parameters = float(count_parameters(recipe.model.base))

@@ -298,6 +298,11 @@ class Recipe(Table):
         return "sft" if self.sft is not None else "grpo"
 
     @property
+    def executes(self) -> bool:
+        """True if the training executes plans with the pool's workers."""
+        return self.sft is None or self.sft.search_tasks > 0
+
+    @property
     def command(self) -> str:
         return f"podium {'lab' if self.kind == 'evolve' else 'train'} {self.kind}"
 

@@ -82,7 +82,9 @@ def get_text(document: Document, key: str) -> str:
         return ""
     if not isinstance(value, str):
         raise MalformedReply(f"expected text as {key}, got {_excerpt(value)}")
-    return value if value.isascii() else _encodable(value)
+    # JSON allows lone surrogates, and UTF-8 does not: they are replaced.
+    encodable = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value if value.isascii() else encodable
 
 
 def get_count(document: Document, key: str) -> int | None:
@@ -106,11 +108,6 @@ def lenient_usage(read: Callable[Arguments, Usage]) -> Callable[Arguments, Usage
             return UNKNOWN_USAGE
 
     return read_leniently
-
-
-def _encodable(value: str) -> str:
-    """Replace lone surrogates, which JSON allows and UTF-8 does not."""
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _excerpt(value: Any) -> str:

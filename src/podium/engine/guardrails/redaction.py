@@ -104,75 +104,64 @@ def _is_ip(text: str) -> bool:
     return True
 
 
+def _detector(
+    kind: Kind, pattern: str, group: int = 0, is_valid: Callable[[str], bool] | None = None
+) -> Detector:
+    return Detector(kind, re.compile(pattern), group, is_valid)
+
+
 DETECTORS: Final[tuple[Detector, ...]] = (
-    Detector(
+    _detector(
         "private key",
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:[^\-]|-(?!----)){0,20000}+"
-            r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
-        ),
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[^\-]|-(?!----)){0,20000}+"
+        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
     ),
-    Detector(
+    _detector(
         "token",
-        re.compile(
-            _NOT_IN_WORD
-            + r"eyJ[A-Za-z0-9_\-]{8,4000}+\.eyJ[A-Za-z0-9_\-]{8,8000}+\.[A-Za-z0-9_\-]{8,1000}+"
-        ),
+        _NOT_IN_WORD
+        + r"eyJ[A-Za-z0-9_\-]{8,4000}+\.eyJ[A-Za-z0-9_\-]{8,8000}+\.[A-Za-z0-9_\-]{8,1000}+",
     ),
-    Detector("key", re.compile(_NOT_IN_WORD + rf"(?:{'|'.join(_VENDOR_KEYS)})")),
-    Detector("token", re.compile(r"\bBearer {1,4}([A-Za-z0-9._~+/\-]{20,4000}+=*+)"), 1),
-    Detector("secret", re.compile(r"://[^\s/:@\[]{1,100}:([^\s/:@\[]{1,200})@"), 1),
-    Detector(
+    _detector("key", (_NOT_IN_WORD + rf"(?:{'|'.join(_VENDOR_KEYS)})")),
+    _detector("token", r"\bBearer {1,4}([A-Za-z0-9._~+/\-]{20,4000}+=*+)", 1),
+    _detector("secret", r"://[^\s/:@\[]{1,100}:([^\s/:@\[]{1,200})@", 1),
+    _detector(
         "secret",
-        re.compile(
-            rf"(?:{_LABELS})[A-Za-z0-9_\-]{{0,20}}+[\"'`]?\s{{0,4}}+(?:=>|:=|=|:|\bis\b)\s{{0,4}}+"
-            rf"[\"'`]?([^\s\"'`,;<>()\[\]{{}}]{{8,300}}+)",
-            re.IGNORECASE,
-        ),
+        rf"(?i)(?:{_LABELS})[A-Za-z0-9_\-]{{0,20}}+[\"'`]?\s{{0,4}}+(?:=>|:=|=|:|\bis\b)\s{{0,4}}+"
+        rf"[\"'`]?([^\s\"'`,;<>()\[\]{{}}]{{8,300}}+)",
         1,
         is_random,
     ),
-    Detector(
+    _detector(
         "e-mail",
-        re.compile(
-            r"(?<![\w.%+\-])[\w.%+\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61})\.){1,8}[^\W\d_]{2,24}(?!\w)"
-        ),
+        r"(?<![\w.%+\-])[\w.%+\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61})\.){1,8}[^\W\d_]{2,24}(?!\w)",
     ),
-    Detector(
+    _detector(
         "iban",
-        re.compile(
-            r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
-            r"(?![A-Za-z0-9])"
-        ),
+        r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
+        r"(?![A-Za-z0-9])",
         is_valid=is_iban,
     ),
-    Detector(
+    _detector(
         "card",
-        re.compile(
-            r"(?<![\d.\-])(?:[2-6]\d{3}([ \-])\d{4}\1\d{4}\1\d{4}|3[47]\d\d([ \-])\d{6}\2\d{5}"
-            r"|[2-6]\d{12,18})(?![\d\-]|\.\d)"
-        ),
+        r"(?<![\d.\-])(?:[2-6]\d{3}([ \-])\d{4}\1\d{4}\1\d{4}|3[47]\d\d([ \-])\d{6}\2\d{5}"
+        r"|[2-6]\d{12,18})(?![\d\-]|\.\d)",
         is_valid=is_card_number,
     ),
-    Detector(
+    _detector(
         "ssn",
-        re.compile(r"(?<![\d\-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d\-])"),
+        r"(?<![\d\-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d\-])",
     ),
-    Detector(
+    _detector(
         "phone",
-        re.compile(
-            r"(?<![\w+])(?:\+|00)[1-9](?:\)?+[ .\-/]?+\(?+\d){6,14}(?!\d)"
-            r"|(?<![\d.\-/])(?:1[\-. ])?(?:\(\d{3}\) ?|\d{3}[\-.])\d{3}[\-. ]\d{4}(?![\d\-])"
-            r"|(?<![\d.\-/])0\d{2,4} ?[/\-] ?\d{4,10}(?![\d\-/])"
-        ),
+        r"(?<![\w+])(?:\+|00)[1-9](?:\)?+[ .\-/]?+\(?+\d){6,14}(?!\d)"
+        r"|(?<![\d.\-/])(?:1[\-. ])?(?:\(\d{3}\) ?|\d{3}[\-.])\d{3}[\-. ]\d{4}(?![\d\-])"
+        r"|(?<![\d.\-/])0\d{2,4} ?[/\-] ?\d{4,10}(?![\d\-/])",
     ),
-    Detector(
+    _detector(
         "ip",
-        re.compile(
-            r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)"
-            r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])"
-        ),
+        r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)"
+        r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])",
         is_valid=_is_ip,
     ),
 )

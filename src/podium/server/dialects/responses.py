@@ -10,6 +10,7 @@ be ignored are refused; all others are ignored and reported.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from podium.core.request import LOGPROBS, Message, ResponseOptions
@@ -235,12 +236,9 @@ def _read_reasoning(value: object, path: str) -> Fields:
 def _messages(
     fields: Fields, form: Fields, reasoning: Fields, *, continues: bool
 ) -> tuple[Message, ...]:
-    def read_input(value: object, path: str) -> tuple[Message, ...]:
-        return conversation(value, path, continues=continues)
-
     instructions = fields.optional("instructions", text)
     length = form.optional("verbosity", verbosity)
-    messages = fields.required("input", read_input)
+    messages = fields.required("input", partial(conversation, continues=continues))
     if reasoning.values.get("context") == "current_turn":
         messages = _strip_earlier_thinking(messages)
     return prepend_instructions(messages, instructions, length)

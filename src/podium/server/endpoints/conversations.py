@@ -17,7 +17,7 @@ from starlette.responses import Response
 from podium.server.api_error import invalid
 from podium.server.dialects.fields import array, bounded_text, json_object, read_object
 from podium.server.endpoints.http import PrincipalDep, ServiceDep, encode_json, parse_json_object
-from podium.server.endpoints.openapi import CHAT_DOCUMENT, request_body
+from podium.server.endpoints.openapi import named_body
 
 router = APIRouter(prefix="/v1/chats", tags=["chats"])
 
@@ -38,7 +38,7 @@ async def chats(
     return {"object": "list", "data": found}
 
 
-@router.put("/{chat_id}", status_code=204, openapi_extra=request_body(CHAT_DOCUMENT))
+@router.put("/{chat_id}", status_code=204, openapi_extra=named_body("Chat"))
 async def save(
     chat_id: str, request: Request, service: ServiceDep, principal: PrincipalDep
 ) -> Response:

@@ -22,7 +22,7 @@ from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, merge_podium_headers
 from podium.server.endpoints.http import PrincipalDep, ServiceDep, parse_json_object, read_body
-from podium.server.endpoints.openapi import COUNT, request_body
+from podium.server.endpoints.openapi import named_body
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget
 
@@ -67,7 +67,7 @@ class PlanRequestHandler(RequestHandler):
         await self.exchange.respond_json(200, document)
 
 
-@router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=request_body(COUNT))
+@router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=named_body("CountRequest"))
 async def count_tokens(
     http_request: HttpRequest, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from podium.server.endpoints.http import (
     is_anthropic_client,
     parse_json_object,
 )
-from podium.server.endpoints.openapi import WORKER_SWITCH, request_body
+from podium.server.endpoints.openapi import named_body
 from podium.server.model_catalog import ModelEntry
 from podium.server.service import Service
 from podium.server.worker_statistics import (
@@ -143,7 +143,7 @@ async def check(worker: str, service: ServiceDep, principal: PrincipalDep) -> di
     }
 
 
-@router.patch("/{worker}", openapi_extra=request_body(WORKER_SWITCH))
+@router.patch("/{worker}", openapi_extra=named_body("WorkerSwitch"))
 async def switch(
     worker: str, request: HttpRequest, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.fields import bounded_text, number, read_object
 from podium.server.endpoints.accounting import key_names
 from podium.server.endpoints.http import PrincipalDep, ServiceDep, encode_json, parse_json_object
-from podium.server.endpoints.openapi import FEEDBACK, request_body
+from podium.server.endpoints.openapi import named_body
 from podium.server.records.repository import run_details, runs_in, step_details
 from podium.server.service import Service
 from podium.store import Feedback, RunFilter, correction_task
@@ -104,7 +104,7 @@ async def events(run_id: str, service: ServiceDep, principal: PrincipalDep) -> S
     )
 
 
-@router.post("/{run_id}/feedback", openapi_extra=request_body(FEEDBACK))
+@router.post("/{run_id}/feedback", openapi_extra=named_body("Feedback"))
 async def feedback(
     run_id: str, request: Request, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from podium.server.endpoints.http import (
     client_address,
     parse_json_object,
 )
-from podium.server.endpoints.openapi import SIGN_IN, request_body
+from podium.server.endpoints.openapi import named_body
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -215,7 +215,7 @@ async def session(request: Request) -> JSONResponse:
     "",
     dependencies=[Depends(check_same_origin)],
     responses={401: {"description": "The API key is unknown, revoked or expired."}},
-    openapi_extra=request_body(SIGN_IN),
+    openapi_extra=named_body("SignIn"),
 )
 async def sign_in(request: Request, service: ServiceDep) -> Response:
     """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and

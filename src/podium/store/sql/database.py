@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -123,7 +123,6 @@ class DatabaseClock:
         self._start = theirs - timedelta(seconds=(before + self._seconds()) / 2)
 
 
-Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 Clock = Callable[[], str]
 
 BUSY_SECONDS: Final = 5

@@ -197,7 +197,8 @@ class CapturedSizes:
     def size_for(self, rows: int, width: int, adapters: AdapterStack | None) -> RowSize | None:
         """Return the size for so many rows, or for fewer if memory is short; None if for none."""
         count = len(adapters.names) if adapters is not None else 0
-        size = RowSize(_round_rows(min(rows, MAX_ROWS)), _round_width(width), count)
+        rounded_width = -(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+        size = RowSize(_round_rows(min(rows, MAX_ROWS)), rounded_width, count)
         while self._bytes(size) > self._most_bytes:
             if size.rows == 1:
                 return None
@@ -242,10 +243,6 @@ class CapturedSizes:
 def _round_rows(rows: int) -> int:
     """Return the next power of four: unused rows cost less than capturing one more size."""
     return 1 << 2 * -(-max(0, rows - 1).bit_length() // 2)
-
-
-def _round_width(width: int) -> int:
-    return -(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
 def bytes_per_token(model: Any) -> int:
