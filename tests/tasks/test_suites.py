@@ -107,7 +107,9 @@ def test_a_suite_that_does_not_exist_is_an_error_that_names_those_that_do() -> N
         load_suite("trivia")
     benchmarks = {"math", "math500", "gsm8k", "mmlu", "rlpr", "aime24", "aime25", "gpqa-diamond"}
     programs = {"humaneval", "mbpp", "mbpp-one-test", "livecodebench", "bigcodebench"}
-    assert {"everyday-100", "etudes", "everyday"} | benchmarks | programs == set(NAMES)
+    assert {"everyday-100", "etudes", "everyday", "reasoning-gym"} | benchmarks | programs == set(
+        NAMES
+    )
 
 
 @pytest.mark.skipif(not REAL, reason="PODIUM_TEST_DATA names no directory of real benchmarks")

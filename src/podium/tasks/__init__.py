@@ -1,7 +1,7 @@
 """Tasks for training and evaluation: suites, their files, and graders.
 
-load_suite      études, a benchmark or a user's file, by name or path;
-                `read_suite` also returns the lines that it skipped
+load_suite      études, a benchmark, a reasoning-gym generator or a user's file, by name or
+                path; `read_suite` also returns the lines that it skipped
 TaskRecord      a task as data; `save_suite` and `read_records` for files
 build_mix       training problems of several benchmarks, as in the paper
 make_grader     a grader by name

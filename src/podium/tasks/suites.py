@@ -1,20 +1,109 @@
-"""Suites by name or by the path of a file, and the paper's mix of training problems."""
+"""Suites by name or by the path of a file, and the paper's mix of training problems.
+
+Any generator of reasoning-gym is a suite, such as `reasoning-gym:countdown`. An answer is right if
+the generator gives it the full score. Some generators evaluate what they are given as an
+expression, so that is done in the sandbox.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from podium._util.lab import ETUDES, EVERYDAY, EVERYDAY_100, lab_extra
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.worker import Worker
+from podium.tasks.answers import MAX_ANSWER_CHARS, extract_answer, nearest, render_prompt
 from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark, resolve_benchmark
+from podium.tasks.readers import import_optional
 from podium.tasks.records import ENDINGS, LoadedTasks, TaskRecord, read_task_file
+from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program
+
+GYM: Final = "reasoning-gym"
+_COMPOSED: Final = "composite"
+"""A mixture of other generators, which cannot be made by its name alone."""
+
+_LIMITS: Final = ProgramLimits(cpu_seconds=30, wall_seconds=90.0, memory_bytes=4 * 1024**3)
+"""Loading the package alone takes more than a second of processor time."""
+
+_SCORER: Final = """\
+import base64, json, pickle, sys
+sent = json.loads(sys.stdin.read())
+import reasoning_gym
+dataset = reasoning_gym.create_dataset(sent["generator"], seed=sent["seed"], size=1)
+entry = pickle.loads(base64.b64decode(sent["entry"]))
+score = dataset.score_answer(answer=sent["answer"], entry=entry)
+print("\\n" + ("full" if score >= 0.999 else "less"))
+"""
+_FULL: Final = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class GymGrader:
+    """Accepts a reply with the generator's full score.
+
+    `entry` is the generator's data, None if it only compares with its answer.
+    """
+
+    generator: str
+    seed: int
+    answer: str
+    entry: bytes | None
+
+    async def __call__(self, answer: str) -> bool:
+        """Score a reply in the sandbox; a failure or a timeout is wrong."""
+        text = extract_answer(answer, tagged=True)
+        if not text or len(text) > MAX_ANSWER_CHARS:
+            return False
+        if text == self.answer or self.entry is None:
+            return text == self.answer
+        sent = {
+            "generator": self.generator,
+            "seed": self.seed,
+            "entry": base64.b64encode(self.entry).decode(),
+            "answer": text,
+        }
+        async with aclosing(run_program(_SCORER, [json.dumps(sent)], limits=_LIMITS)) as outcomes:
+            async for outcome in outcomes:
+                return outcome.problem is None and outcome.output.split()[-1:] == [_FULL]
+        return False
+
+
+def gym_suite(generator: str, n: int, seed: int = 0) -> list[Task]:
+    library, factory = (
+        import_optional(module, f"the suite {GYM}:{generator}", "gym")
+        for module in ("reasoning_gym", "reasoning_gym.factory")
+    )
+    known = sorted(set(factory.DATASETS) - {_COMPOSED})
+    if generator not in known:
+        hint = nearest(generator, known, GYM + ":{}")
+        raise ConfigError(f"{GYM} has no generator {generator!r}; {hint}")
+    made = library.create_dataset(generator, seed=seed, size=n)
+    compares = type(made).score_answer is library.dataset.ProceduralDataset.score_answer
+    if not compares:
+        require_sandbox()
+    return [_task(generator, seed, number, made[number], compares) for number in range(n)]
+
+
+def _task(generator: str, seed: int, number: int, entry: Mapping[str, Any], compares: bool) -> Task:
+    answer = "" if entry["answer"] is None else str(entry["answer"]).strip()
+    return Task(
+        id=f"{GYM}/{generator}/{seed}/{number}",
+        question=render_prompt("generated", question=str(entry["question"]).strip()),
+        grader=GymGrader(generator, seed, answer, None if compares else pickle.dumps(dict(entry))),
+        kind=generator,
+        answer=answer,
+    )
+
 
 DEFAULT_PER_SOURCE: Final = 240
 """Problems of each source, as in the paper."""
@@ -105,8 +194,8 @@ def seeded_rank(task_id: str, seed: int) -> bytes:
 DEFAULT_ETUDES: Final = 1000
 """Tasks that are generated without a limit."""
 
-NAMES: Final = (EVERYDAY_100, ETUDES, EVERYDAY, *BENCHMARKS)
-"""Suites by name. Most have splits, as `mmlu:val`."""
+NAMES: Final = (EVERYDAY_100, ETUDES, EVERYDAY, *BENCHMARKS, GYM)
+"""Suites by name. Most have splits, as `mmlu:val`; reasoning-gym has generators."""
 
 
 def load_suite(
@@ -117,8 +206,9 @@ def load_suite(
     seed: int = 0,
     judge: Worker | None = None,
 ) -> list[Task]:
-    """The tasks of a suite: `everyday-100`, `etudes`, `everyday`, a benchmark, or a user's own
-    `.jsonl` or `.csv` file. A line of the file that is no task is an error.
+    """The tasks of a suite: `everyday-100`, `etudes`, `everyday`, a benchmark, a generator
+    of reasoning-gym, or a user's own `.jsonl` or `.csv` file. A line of the file that is no task
+    is an error.
 
     A benchmark comes from the file or directory `data` or, without one, from the hub. With a
     `limit` as many tasks are drawn by the seed; of what is generated the seed makes them.
@@ -153,6 +243,8 @@ def read_suite(
         with lab_extra():
             from podium_lab.etudes.tasks import everyday_suite
         return LoadedTasks(_sample_tasks(everyday_suite(split or "test"), limit, seed))
+    if kind == GYM:
+        return LoadedTasks(tuple(gym_suite(split, limit or DEFAULT_ETUDES, seed)))
     if text == EVERYDAY_100:
         reading = read_task_file(Path(__file__).with_name(f"{EVERYDAY_100}.jsonl"))
     elif Path(text).suffix in ENDINGS:
