@@ -11,6 +11,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -131,14 +132,6 @@ IN_FLIGHT: Final = 32
 REPLICAS: Final = 3
 
 ONE_REPLICA: Final = "one replica over Postgres"
-
-THREE_STEPS: Final = {
-    "steps": [
-        {"worker": MODEL, "subtask": "Find what is asked", "access": []},
-        {"worker": MODEL, "subtask": "Reckon", "access": [0]},
-        {"worker": MODEL, "subtask": "Answer", "access": "all"},
-    ]
-}
 
 CONFIGURATION: Final = """
 [conductor]
@@ -272,7 +265,7 @@ async def run_servers(group: ServerGroup, upstream: int, directory: Path) -> Asy
         for number in range(group.replicas):
             home = directory / f"replica-{number}"
             home.mkdir(parents=True, exist_ok=True)
-            (home / "three-steps.json").write_text(json.dumps(THREE_STEPS), "utf-8")
+            shutil.copy(Path(__file__).with_name("three-steps.json"), home)
             process = podium_process(home, "--workers", str(group.workers), text=text)
             servers.append(await stack.enter_async_context(process))
         yield Running(group, servers)

@@ -109,13 +109,6 @@ ANSWER: Final = "It holds."
 PATH: Final = "/v1/chat/completions"
 
 CONFIGURATION: Final = read_data("soak.toml")
-WORKFLOW: Final = {
-    "steps": [
-        {"worker": "solo", "subtask": "Think", "access": []},
-        {"worker": "solo", "subtask": "Doubt", "access": []},
-        {"worker": "solo", "subtask": "Decide", "access": [0, 1]},
-    ]
-}
 
 
 async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
@@ -123,7 +116,7 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
     started, seconds, lost, readings = time.perf_counter(), 0.0, 0, list[ResourceReading]()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
-        (directory / "workflow.json").write_text(json.dumps(WORKFLOW), "utf-8")
+        (directory / "workflow.json").write_text(read_data("soak_workflow.json"), "utf-8")
 
         async def ask(number: int) -> None:
             nonlocal lost

@@ -145,6 +145,31 @@ def test_a_file_that_cannot_be_written_is_named(podium: Podium, asked: str, tmp_
     assert "choose another file" in ended.complaint
 
 
+def test_diff_says_what_differs_between_two_runs(podium: Podium, make_pool: MakePool) -> None:
+    first = podium(
+        "ask", "--json", "--pool", make_pool({"a": "one\ntwo"}), "--conductor", "router", "q?"
+    ).json["run_id"]
+    second = podium(
+        "ask", "--json", "--pool", make_pool({"a": "one\nthree", "b": "x"}), "--conductor", "rules",
+        "Compare q",
+    ).json["run_id"]  # fmt: skip
+    ended = podium("runs", "diff", first, second)
+    assert ended.code == 0
+    assert "question:\n  - q?\n  + Compare q\n" in ended.out
+    assert "conductor:\n  - router\n  + rules\n" in ended.out
+    assert "plan of round 1:" in ended.out
+    assert "answer:\n" in ended.out
+    assert "\n  - two\n  + three\n" in ended.out
+    assert "calls:\n  - 1\n  + 3\n" in ended.out
+    whats = [found["field"] for found in podium("runs", "diff", first, second, "--json").json]
+    assert whats[:2] == ["question", "conductor"]
+    assert "reply of step 0 in round 1" in whats
+
+
+def test_a_run_does_not_differ_from_itself(podium: Podium, asked: str) -> None:
+    assert podium("runs", "diff", asked, "last").out == "the two runs do not differ\n"
+
+
 @pytest.mark.parametrize("named", ["last", "whole", "begun"])
 def test_a_deleted_run_is_gone(podium: Podium, asked: str, named: str) -> None:
     run_id = {"last": "last", "whole": asked, "begun": asked[:12]}[named]

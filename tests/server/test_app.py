@@ -204,11 +204,15 @@ async def test_the_openapi_page_has_every_endpoint_with_its_body() -> None:
         "/v1/runs/{run_id}/events",
         "/v1/runs/{run_id}/feedback",
     } <= set(page["paths"])
-    for path in ("/v1/chat/completions", "/v1/messages", "/v1/plan"):
+
+    def properties_of(path: str) -> Any:
         content = page["paths"][path]["post"]["requestBody"]["content"]
-        assert "model" in content["application/json"]["schema"]["properties"]
-    feedback = page["paths"]["/v1/runs/{run_id}/feedback"]["post"]["requestBody"]["content"]
-    properties = feedback["application/json"]["schema"]["properties"]
+        reference = content["application/json"]["schema"]["$ref"]
+        return page["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+
+    for path in ("/v1/chat/completions", "/v1/messages", "/v1/plan"):
+        assert "model" in properties_of(path)
+    properties = properties_of("/v1/runs/{run_id}/feedback")
     assert properties["comment"]["maxLength"] == MAX_COMMENT
     assert properties["answer"]["maxLength"] == MAX_ANSWER
 

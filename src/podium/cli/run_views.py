@@ -1,23 +1,79 @@
-"""A stored run as text."""
+"""A stored run as text, and the differences between two runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from difflib import unified_diff
+from itertools import starmap
+from typing import Final, NamedTuple
 
 from podium.cli.output import (
     clean_text,
     describe_check,
     describe_run_end,
+    describe_step,
     describe_step_end,
+    echo,
     format_local_time,
     format_seconds,
+    format_tokens,
     format_usage,
     format_usd,
     plan_lines,
     to_one_line,
 )
 from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
+
+
+class RunDifference(NamedTuple):
+    """A value that differs between two runs; None if a run has none."""
+
+    field: str
+    first: str | None
+    second: str | None
+
+
+def compare_runs(first: Run, second: Run) -> list[RunDifference]:
+    """Return all differences, in the order in which a run happens."""
+    ones, others = dict(_values(first)), dict(_values(second))
+    pairs = (RunDifference(field, ones.get(field), others.get(field)) for field in ones | others)
+    return [pair for pair in pairs if pair.first != pair.second]
+
+
+def _values(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield what runs are compared by: settings, the end, plans and replies."""
+    yield "question", run.question
+    yield "conductor", run.conductor
+    yield "tier", run.tier
+    yield "pool", ", ".join(run.pool.names)
+    yield "status", run.status
+    yield "answer", run.answer or ""
+    yield "calls", str(len([*run.calls]))
+    yield "tokens", format_tokens(run.usage.total_tokens)
+    yield "cost", format_usd(run.cost_usd)
+    yield "time", format_seconds(run.spent.seconds)
+    for number, round_ in enumerate(run.rounds, start=1):
+        if round_.workflow is not None:
+            steps = enumerate(round_.workflow.steps)
+            yield f"plan of round {number}", "\n".join(starmap(describe_step, steps))
+        for record in round_.steps:
+            outcome = (
+                record.reply if record.status == "done" else f"{record.status}: {record.error}"
+            )
+            yield f"reply of step {record.index} in round {number}", outcome
+
+
+def print_differences(differences: list[RunDifference]) -> None:
+    """Print short values side by side, and long texts as a diff."""
+    if not differences:
+        echo("the two runs do not differ")
+    for field, *values in differences:
+        first, second = (clean_text(value or "").splitlines() for value in values)
+        echo(f"{field}:")
+        for line in list(unified_diff(first, second, lineterm="", n=1))[2:]:
+            if not line.startswith("@@"):
+                echo(f"  {line[0]} {line[1:]}")
+
 
 INDENT: Final = "  "
 

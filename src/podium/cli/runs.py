@@ -1,4 +1,4 @@
-"""`podium runs`: list, show, export, resume and delete stored runs."""
+"""`podium runs`: list, show, export, compare, resume and delete stored runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.cli.pool import connect_worker
-from podium.cli.run_views import run_lines
+from podium.cli.run_views import compare_runs, print_differences, run_lines
 from podium.cli.session import answer_once, run_with_store
 from podium.client.documents import feedback_document, run_document, summary_document
 from podium.config import Settings, WorkerSettings
@@ -184,6 +184,23 @@ def export(
         output.write_text(f"{text}\n", "utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}; choose another file") from error
+
+
+@app.command()
+def diff(
+    one: Annotated[str, typer.Argument(metavar="ID", help="A run.")],
+    other: Annotated[str, typer.Argument(metavar="ID", help="The run to compare it with.")],
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Show what differs between two runs: settings, plans, replies, cost."""
+    first = run_with_store(config, lambda store: store.load(one))
+    second = run_with_store(config, lambda store: store.load(other))
+    differences = compare_runs(first, second)
+    if json:
+        echo_json([difference._asdict() for difference in differences])
+    else:
+        print_differences(differences)
 
 
 @app.command()

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from podium._util.process import is_alive, this_process
@@ -428,12 +427,7 @@ class AsyncPodium:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _until_closed(self, work: Callable[[Runtime], Coroutine[Any, Any, Result]]) -> Result:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
 from functools import update_wrapper, wraps
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from podium.client.client import CLOSED, AsyncPodium
@@ -72,12 +71,7 @@ class Podium:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _events(self, question: str, options: RunOptions) -> Generator[Event]:
@@ -182,12 +176,7 @@ class _LoopTask(Generic[Result]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._started or self._ended.done():
             return
         self._thread.loop.call_soon_threadsafe(self._cancel)

@@ -8,7 +8,8 @@ sum with an unknown part. Nothing is estimated here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar, final
 
 from podium.core.frozen import fast_init
@@ -46,24 +47,10 @@ class Usage:
     cache_write_1h_tokens: int | None = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            add(self.input_tokens, other.input_tokens),
-            add(self.output_tokens, other.output_tokens),
-            add(self.cached_input_tokens, other.cached_input_tokens),
-            add(self.reasoning_tokens, other.reasoning_tokens),
-            add(self.cache_write_tokens, other.cache_write_tokens),
-            add(self.cache_write_1h_tokens, other.cache_write_1h_tokens),
-        )
+        return Usage(*map(add, _counts(self), _counts(other)))
 
     def __sub__(self, other: Usage) -> Usage:
-        return Usage(
-            subtract(self.input_tokens, other.input_tokens),
-            subtract(self.output_tokens, other.output_tokens),
-            subtract(self.cached_input_tokens, other.cached_input_tokens),
-            subtract(self.reasoning_tokens, other.reasoning_tokens),
-            subtract(self.cache_write_tokens, other.cache_write_tokens),
-            subtract(self.cache_write_1h_tokens, other.cache_write_1h_tokens),
-        )
+        return Usage(*map(subtract, _counts(self), _counts(other)))
 
     @property
     def total_tokens(self) -> int | None:
@@ -77,6 +64,9 @@ class Usage:
         if not self.input_tokens or self.cached_input_tokens is None:
             return None
         return self.cached_input_tokens / self.input_tokens
+
+
+_counts: Final = attrgetter(*(count.name for count in fields(Usage)))
 
 
 NO_USAGE: Final = Usage(0, 0, 0, 0, 0)

@@ -299,9 +299,6 @@ MINUS: Final = "−"
 SHADES: Final = 10
 """Shades of a cell in a table of accuracies."""
 
-MAX_SHADE_PERCENT: Final = 60
-"""Percent of colour in the darkest cell, so that its number stays easy to read."""
-
 MAX_TEXT: Final = 4_000
 MAX_TITLE: Final = 160
 _TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -382,7 +379,7 @@ _FILTERS: Final[tuple[Callable[..., str], ...]] = (
 
 
 def render(template: str, **context: Any) -> str:
-    style = _style()
+    style = (_TEMPLATES / "style.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         _environment()
@@ -418,14 +415,3 @@ def _finalize(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return replace_invisible(value)
     return value
-
-
-@cache
-def _style() -> str:
-    percents = [shade * MAX_SHADE_PERCENT // SHADES for shade in range(SHADES + 1)]
-    shades = "\n".join(
-        f".h{shade} {{ background: color-mix(in srgb, var(--conducted) {percent}%, var(--paper)) }}"
-        for shade, percent in enumerate(percents)
-    )
-    written = (_TEMPLATES / "style.css").read_text("utf-8")
-    return "\n".join((shades, written))

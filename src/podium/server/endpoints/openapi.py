@@ -11,7 +11,6 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-_REFERENCE: Final = "#/components/schemas/"
 _DATA: Final[dict[str, Any]] = json.loads(
     resources.files(__package__).joinpath("openapi.json").read_text("utf-8")
 )
@@ -28,18 +27,7 @@ def request_body(schema: Schema) -> dict[str, Any]:
 
 def named_body(name: str) -> dict[str, Any]:
     """Return the OpenAPI fragment of an endpoint with the body of that name in `openapi.json`."""
-    return request_body(_resolve(_DATA["schemas"][name]))
-
-
-def _resolve(value: Any) -> Any:
-    """Return a schema with the schemas that it refers to."""
-    if isinstance(value, list):
-        return [_resolve(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if reference := value.get("$ref"):
-        return _resolve(_DATA["schemas"][reference.removeprefix(_REFERENCE)])
-    return {key: _resolve(inner) for key, inner in value.items()}
+    return request_body({"$ref": f"#/components/schemas/{name}"})
 
 
 def add_dialect_paths(schema: dict[str, Any], paths: list[str]) -> dict[str, Any]:
@@ -63,6 +51,7 @@ def add_dialect_paths(schema: dict[str, Any], paths: list[str]) -> dict[str, Any
             operation["responses"].pop("422", None)  # these are 400 here
             operation["responses"]["default"] = _ERROR
     components = schema.setdefault("components", {})
+    components["schemas"] = components.get("schemas", {}) | _DATA["schemas"]
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"key": []}, {}]
     return schema
