@@ -134,8 +134,8 @@ TOKENS_A_SECOND: Final = 60.0
 
 def first_token(text: str) -> float:
     """Return the seconds to the first token, log-normal, and the same for the same text."""
-    chance = random.Random(text)  # noqa: S311 - repeatable, not secret
-    return MEDIAN_FIRST_TOKEN * math.exp(SPREAD * chance.gauss(0, 1))
+    rng = random.Random(text)  # noqa: S311 - repeatable, not secret
+    return MEDIAN_FIRST_TOKEN * math.exp(SPREAD * rng.gauss(0, 1))
 
 
 class PacedUpstream(Upstream):

@@ -174,33 +174,33 @@ class PlannedRun:
 
 def planned_run(index: int, seed: int, *, overlap: bool = False) -> PlannedRun:
     """Return the run with that number; every second one streams."""
-    chance = seeded_random(seed, index)
-    alone = ALONE if chance.random() < SHARE_ALONE else ""
-    cap = chance.randint(1, 12) if chance.random() < SHARE_CAPPED else None
-    is_cancelled = overlap and chance.random() < SHARE_CANCELLED
+    rng = seeded_random(seed, index)
+    alone = ALONE if rng.random() < SHARE_ALONE else ""
+    cap = rng.randint(1, 12) if rng.random() < SHARE_CAPPED else None
+    is_cancelled = overlap and rng.random() < SHARE_CANCELLED
     return PlannedRun(
         question=f"chaos-{index:06d}{alone} what holds when things break?",
         streams=index % 2 == 1,
-        rounds=chance.choice((1, 1, 1, 2, 3)),
+        rounds=rng.choice((1, 1, 1, 2, 3)),
         budget=Budget(calls=cap, depth=1),
-        cancel_after=chance.random() * LATEST_CANCEL_SECONDS if is_cancelled else None,
+        cancel_after=rng.random() * LATEST_CANCEL_SECONDS if is_cancelled else None,
     )
 
 
 def write_plan(request: Request, seed: int) -> str:
     """Return a random plan for the question, whose last step is sometimes invalid."""
     mark = next(iter(MARK.findall(request.text)), "chaos")
-    chance = seeded_random(seed, mark, len(request.text), len(request.messages))
-    workers = [chance.choice(list(FALLBACKS)) for _ in range(chance.randint(1, 5))]
-    if len(workers) > 1 and chance.random() < SHARE_NESTED:
+    rng = seeded_random(seed, mark, len(request.text), len(request.messages))
+    workers = [rng.choice(list(FALLBACKS)) for _ in range(rng.randint(1, 5))]
+    if len(workers) > 1 and rng.random() < SHARE_NESTED:
         workers[0] = DEEPER
     if ALONE in mark:
         workers[-1] = LONE
-    shape = chance.choice(("chain", "join", "all", "some"))
-    text = write(connect_steps(workers, f"{mark} part", shape, chance), POOL, layout="step-by-step")
-    if chance.random() < SHARE_INVALID:
+    shape = rng.choice(("chain", "join", "all", "some"))
+    text = write(connect_steps(workers, f"{mark} part", shape, rng), POOL, layout="step-by-step")
+    if rng.random() < SHARE_INVALID:
         last = list(_WORKER.finditer(text))[-1]
-        text = text[: last.start()] + chance.choice(TAILS) + text[last.end() :]
+        text = text[: last.start()] + rng.choice(TAILS) + text[last.end() :]
     return text
 
 

@@ -56,31 +56,31 @@ class FaultyWorker:
         self._asked: Counter[str] = Counter()
 
     async def reply(self, request: Request) -> Reply:
-        fault, chance = self._draw(request)
-        await self._fail(fault, chance)
+        fault, rng = self._draw(request)
+        await self._fail(fault, rng)
         if fault == "truncated_stream":
             raise self._broken_off()
         if fault == "endless":
             for _ in range(ENDLESS_PIECES):
                 await asyncio.sleep(0)
             raise BadReply(f"{self.profile.name} sent too much (injected)")
-        return _with_usage(await self.worker.reply(request), fault, chance)
+        return _with_usage(await self.worker.reply(request), fault, rng)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        fault, chance = self._draw(request)
-        await self._fail(fault, chance)
+        fault, rng = self._draw(request)
+        await self._fail(fault, rng)
         while fault == "endless":
             yield Delta(ENDLESS_PIECE)
             await asyncio.sleep(0)
         is_truncated = fault == "truncated_stream"
-        left = chance.randint(0, 5) if is_truncated else -1
+        left = rng.randint(0, 5) if is_truncated else -1
         async with aclosing(self.worker.stream(request)) as pieces:
             async for piece in pieces:
                 if is_truncated and (left == 0 or isinstance(piece, Reply)):
                     break
                 left -= 1
-                yield _with_usage(piece, fault, chance) if isinstance(piece, Reply) else piece
-        if is_truncated and chance.random() < 0.5:
+                yield _with_usage(piece, fault, rng) if isinstance(piece, Reply) else piece
+        if is_truncated and rng.random() < 0.5:
             raise self._broken_off()
 
     def _draw(self, request: Request) -> tuple[str, random.Random]:
@@ -88,19 +88,19 @@ class FaultyWorker:
         self.calls += 1
         self._asked[text] += 1
         key = f"{self._seed}:{self.profile.name}:{self._asked[text]}:{text}"
-        chance = random.Random(key)  # noqa: S311 - repeatable, not secret
-        rolled = chance.random()
+        rng = random.Random(key)  # noqa: S311 - repeatable, not secret
+        rolled = rng.random()
         for fault, share in self._shares.items():
             if rolled < share:
                 self.injected[fault] += 1
-                return fault, chance
+                return fault, rng
             rolled -= share
-        return "", chance
+        return "", rng
 
-    async def _fail(self, fault: str, chance: random.Random) -> None:
+    async def _fail(self, fault: str, rng: random.Random) -> None:
         name, body, headers = self.profile.name, b'{"error": {"message": "injected"}}', {}
         if fault == "latency":
-            await asyncio.sleep(chance.expovariate(1 / SECONDS))
+            await asyncio.sleep(rng.expovariate(1 / SECONDS))
         elif fault:
             await asyncio.sleep(0)  # others have their turn, as in any real call
         match fault:
@@ -109,7 +109,7 @@ class FaultyWorker:
                     headers = {"Retry-After": f"{SECONDS}"}
                 raise error_from_status(name, 429, headers, body)
             case "server_error":
-                raise error_from_status(name, chance.choice((500, 502, 503, 529)), {}, body)
+                raise error_from_status(name, rng.choice((500, 502, 503, 529)), {}, body)
             case "reset":
                 raise Unavailable(f"{name} lost the connection (injected)", billed=True)
             case "malformed_json":
@@ -119,7 +119,7 @@ class FaultyWorker:
         return Unavailable(f"{self.profile.name} stopped streaming (injected)", billed=True)
 
 
-def _with_usage(reply: Reply, fault: str, chance: random.Random) -> Reply:
+def _with_usage(reply: Reply, fault: str, rng: random.Random) -> Reply:
     if fault != "wrong_usage":
         return reply
-    return replace(reply, usage=chance.choice(_WRONG_USAGES))
+    return replace(reply, usage=rng.choice(_WRONG_USAGES))

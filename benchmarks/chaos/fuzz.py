@@ -96,108 +96,108 @@ def positions(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from positions(value[key])
 
 
-def damage(body: Body, others: Sequence[Body], chance: Random) -> Body:
+def damage(body: Body, others: Sequence[Body], rng: Random) -> Body:
     """Apply one to three mutations to the body, half of which pass the first checks."""
     body = deepcopy(body)
-    for _ in range(1 + int(chance.random() ** 2 * 3)):
+    for _ in range(1 + int(rng.random() ** 2 * 3)):
         found = list(positions(body))
         if not found:
             break
-        inside, key = chance.choice(found)
+        inside, key = rng.choice(found)
         value = inside[key]
-        match chance.randrange(16):
+        match rng.randrange(16):
             case 0 | 1:
                 del inside[key]
             case 2:
-                inside[key] = chance.choice(([value], {"text": value}, {"type": value}))
+                inside[key] = rng.choice(([value], {"text": value}, {"type": value}))
             case 3 if isinstance(inside, dict):
-                inside[chance.choice(("n", "type", "podium", "zone", "", "\ud800"))] = value
+                inside[rng.choice(("n", "type", "podium", "zone", "", "\ud800"))] = value
             case 3:
-                inside.extend([value] * chance.choice((1, 1, 2, 30, 300)))
+                inside.extend([value] * rng.choice((1, 1, 2, 30, 300)))
             case 4:
-                foreign, where = chance.choice(list(positions(chance.choice(others))))
+                foreign, where = rng.choice(list(positions(rng.choice(others))))
                 inside[key] = deepcopy(foreign[where])
             case 5:
-                name = chance.choice(("a", "type", "items", "properties", "content", "$ref"))
-                for _ in range(chance.choice(DEPTHS)):
-                    value = {name: value} if chance.random() < 0.5 else [value]
+                name = rng.choice(("a", "type", "items", "properties", "content", "$ref"))
+                for _ in range(rng.choice(DEPTHS)):
+                    value = {name: value} if rng.random() < 0.5 else [value]
                 inside[key] = value
             case 6:
-                piece = chance.choice(("x", "é", "\U0001f600", " ", "\x00", "<think>", "\u202e"))
-                inside[key] = piece * chance.choice((64, 65, 256, 257, 1025, 9000))
+                piece = rng.choice(("x", "é", "\U0001f600", " ", "\x00", "<think>", "\u202e"))
+                inside[key] = piece * rng.choice((64, 65, 256, 257, 1025, 9000))
             case 7:
-                inside[key] = deepcopy(chance.choice(ODD))
+                inside[key] = deepcopy(rng.choice(ODD))
             case _:
-                inside[key] = _alike(value, chance)
+                inside[key] = _alike(value, rng)
     return body
 
 
-def _alike(value: Any, chance: Random) -> Any:
+def _alike(value: Any, rng: Random) -> Any:
     """Return another value of the same kind."""
     match value:
         case bool():
             return not value
         case int() | float():
-            return chance.choice((0, 1, 2, 7, 100, 4096, 0.25))
+            return rng.choice((0, 1, 2, 7, 100, 4096, 0.25))
         case str():
-            return chance.choice((value * 2, value.upper(), value[:-1], *TEXTS))
+            return rng.choice((value * 2, value.upper(), value[:-1], *TEXTS))
         case list():
-            return chance.choice((value[:1], value * 2, value[::-1], value[1:]))
+            return rng.choice((value[:1], value * 2, value[::-1], value[1:]))
         case {**fields} if fields:
-            fields.pop(chance.choice(list(fields)))
+            fields.pop(rng.choice(list(fields)))
             return fields
     return value
 
 
-def encode_request(body: Body, token: str, chance: Random) -> EncodedRequest:
+def encode_request(body: Body, token: str, rng: Random) -> EncodedRequest:
     """Encode the body, most often as a client would."""
-    text = json.dumps(body, ensure_ascii=chance.random() < 0.8)
+    text = json.dumps(body, ensure_ascii=rng.random() < 0.8)
     whole = text.encode("utf-8", "surrogatepass")
-    if chance.random() < 0.2:
-        whole = _misencode(text if text.isascii() else json.dumps(body), chance)
+    if rng.random() < 0.2:
+        whole = _misencode(text if text.isascii() else json.dumps(body), rng)
     whole = whole[:MAX_BYTES]
     headers = [
         (b"content-type", b"application/json"),
         (b"authorization", f"Bearer {token}".encode()),
     ]
-    if chance.random() < 0.1:
-        name = chance.choice(list(HEADERS))
-        value = chance.choice(HEADERS[name])
+    if rng.random() < 0.1:
+        name = rng.choice(list(HEADERS))
+        value = rng.choice(HEADERS[name])
         headers.append((name.lower().encode(), value.encode("latin-1", "replace")))
-    if chance.random() < 0.05:
-        headers.append(chance.choice(ODD_HEADERS))
-    if chance.random() < 0.1:
-        middle = int(chance.random() * (len(whole) + 1))
+    if rng.random() < 0.05:
+        headers.append(rng.choice(ODD_HEADERS))
+    if rng.random() < 0.1:
+        middle = int(rng.random() * (len(whole) + 1))
         return EncodedRequest((whole[:middle], whole[middle:]), tuple(headers))
     return EncodedRequest((whole,), tuple(headers))
 
 
-def _misencode(text: str, chance: Random) -> bytes:
+def _misencode(text: str, rng: Random) -> bytes:
     """Return the text of a body with an encoding error."""
     whole = bytearray(text.encode())
-    match chance.randrange(8):
+    match rng.randrange(8):
         case 0:
-            key = chance.choice(("model", "messages", "input", "stream", "max_tokens", "tools"))
-            value = chance.choice(('"podium"', "null", "[]", "{}", "1", '"solver"'))
+            key = rng.choice(("model", "messages", "input", "stream", "max_tokens", "tools"))
+            value = rng.choice(('"podium"', "null", "[]", "{}", "1", '"solver"'))
             return text.replace("{", f'{{"{key}":{value},', 1).encode()
         case 1:
-            return text.encode(chance.choice(ENCODINGS), "replace")
+            return text.encode(rng.choice(ENCODINGS), "replace")
         case 2:
-            return bytes(whole[: int(chance.random() * len(whole))])
+            return bytes(whole[: int(rng.random() * len(whole))])
         case 3:
             more = (b"\x00", b"}", b" {}", b"\n" * 1000, b"\xff", b"]" * 50, bytes(whole[:50]))
-            return bytes(whole) + chance.choice(more)
+            return bytes(whole) + rng.choice(more)
         case 4:
             zipped = gzip.compress(whole, 1, mtime=0)
-            return zipped[: chance.choice((len(zipped), len(zipped) // 2))]
+            return zipped[: rng.choice((len(zipped), len(zipped) // 2))]
         case 5:
-            opening, closing = chance.choice((("[", "]"), ('{"a":', "}")))
-            depth = chance.choice(FAR_TOO_DEEP)
-            deep = opening * depth + "0" + closing * chance.choice((depth, depth, 0))
+            opening, closing = rng.choice((("[", "]"), ('{"a":', "}")))
+            depth = rng.choice(FAR_TOO_DEEP)
+            deep = opening * depth + "0" + closing * rng.choice((depth, depth, 0))
             return text.replace("null", deep, 1).replace('"user"', deep, 1).encode()
         case _:
-            for _ in range(chance.choice((1, 1, 2, 8))):
-                whole[int(chance.random() * len(whole))] = chance.randrange(256)
+            for _ in range(rng.choice((1, 1, 2, 8))):
+                whole[int(rng.random() * len(whole))] = rng.randrange(256)
             return bytes(whole)
 
 
@@ -328,20 +328,20 @@ class BodyCampaign:
     client: httpx.AsyncClient
     path: str
     token: str
-    chance: Random
+    rng: Random
     errors: _Errors
     corpus: deque[Body] = field(default_factory=lambda: deque(maxlen=MAX_BODIES))
     findings: list[str] = field(default_factory=list)
 
     async def run(self, count: int) -> None:
-        bodies, chance = BODIES[self.path], self.chance
+        bodies, rng = BODIES[self.path], self.rng
         others = [body for path in PATHS for body in BODIES[path]]
         for _ in range(count):
             if len(self.findings) >= MAX_FINDINGS:
                 return
-            known = self.corpus if self.corpus and chance.random() < 0.5 else bodies
-            body = damage(known[int(chance.random() * len(known))], others, chance)
-            request = encode_request(body, self.token, chance)
+            known = self.corpus if self.corpus and rng.random() < 0.5 else bodies
+            body = damage(known[int(rng.random() * len(known))], others, rng)
+            request = encode_request(body, self.token, rng)
             if broken := await self._send(body, request):
                 self.findings.append(f"{self.path}: {broken}: {request}"[:LONGEST_SHOWN])
 
@@ -366,7 +366,7 @@ class BodyCampaign:
         if self.errors.messages:
             logged, self.errors.messages = self.errors.messages[0], []
             return f"logged {logged[:500]}"
-        learned = response.status_code == 200 and self.chance.random() < LEARNED_SHARE
+        learned = response.status_code == 200 and self.rng.random() < LEARNED_SHARE
         if learned and depth_of(body) < DEEPEST_LEARNED:
             self.corpus.append(body)
         return ""
@@ -385,8 +385,8 @@ async def measure_fuzz(count: int, seed: int, paths: tuple[str, ...] = PATHS) ->
                 await app.state.holder().store.keys.add(made.key)
                 with settled_heap():
                     for path in paths:
-                        chance = Random(f"{seed} {path}")  # noqa: S311 -- repeatable
-                        campaigns.append(BodyCampaign(client, path, made.token, chance, errors))
+                        rng = Random(f"{seed} {path}")  # noqa: S311 -- repeatable
+                        campaigns.append(BodyCampaign(client, path, made.token, rng, errors))
                         await campaigns[-1].run(count)
     finally:
         for name in LOGGERS:

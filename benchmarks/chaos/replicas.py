@@ -248,19 +248,19 @@ class Load:
     is_over: bool = False
 
     async def keep_asking(self, client: int, key: CappedKey) -> None:
-        chance, number = seeded_random(self.seed, client), 0
+        rng, number = seeded_random(self.seed, client), 0
         while not self.is_over:
-            ended = await self._ask(f"chaos-{key.name}-{client:02d}-{number:05d}", key, chance)
+            ended = await self._ask(f"chaos-{key.name}-{client:02d}-{number:05d}", key, rng)
             self.ended.append(ended)
             number += 1
             await asyncio.sleep(POOR_SECONDS if ended.is_refused else THINKING_SECONDS)
 
-    async def _ask(self, mark: str, key: CappedKey, chance: random.Random) -> EndedQuestion:
+    async def _ask(self, mark: str, key: CappedKey, rng: random.Random) -> EndedQuestion:
         """Ask until the question ends, changing the server after every failure."""
         document = {
             "model": "podium-ultra",
             "messages": [{"role": "user", "content": f"{mark}: what holds?"}],
-            "stream": chance.random() < 0.5,
+            "stream": rng.random() < 0.5,
         }
         headers = {"authorization": f"Bearer {key.token}", "idempotency-key": mark}
         began, tries, error = time.monotonic(), 0, ""
@@ -268,7 +268,7 @@ class Load:
         while (left := began + LONGEST_ANSWER_SECONDS - time.monotonic()) > 0:
             tries += 1
             try:
-                response = await post(chance.choice(self.replicas).port, document, headers, left)
+                response = await post(rng.choice(self.replicas).port, document, headers, left)
             except (OSError, TimeoutError) as broken:
                 error = f"{type(broken).__name__}: {broken}"
             else:

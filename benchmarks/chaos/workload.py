@@ -110,7 +110,7 @@ def cost_of(mark: str) -> float:
     return (read * PRICE.input + written * PRICE.output) / 1_000_000
 
 
-def connect_steps(workers: list[str], subtask: str, shape: str, chance: random.Random) -> Workflow:
+def connect_steps(workers: list[str], subtask: str, shape: str, rng: random.Random) -> Workflow:
     """Return a workflow of these workers; the shape decides which earlier steps each one reads."""
 
     def access(index: int) -> Access:
@@ -123,7 +123,7 @@ def connect_steps(workers: list[str], subtask: str, shape: str, chance: random.R
             case "all":
                 return "all"
             case _:
-                return tuple(step for step in before if chance.random() < 0.5)
+                return tuple(step for step in before if rng.random() < 0.5)
 
     steps = [Step(name, f"{subtask} {n}", access(n)) for n, name in enumerate(workers)]
     return Workflow(tuple(steps))

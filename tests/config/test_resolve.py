@@ -20,7 +20,7 @@ def test_every_model_of_the_catalogue_can_be_connected_with_its_options(
     settings = resolve_worker(table, Catalogue.load())
     worker = connect(settings.profile, Endpoint(api_key="key", options=settings.options), Http())
     assert isinstance(worker, HostedWorker)
-    assert set(settings.options) <= set(worker.settings)
+    assert set(settings.options) <= set(worker.option_choices)
 
 
 def test_the_table_of_the_server_is_what_the_settings_hold() -> None:

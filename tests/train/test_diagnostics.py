@@ -153,6 +153,10 @@ def test_later_rounds_tell_what_was_accepted_and_what_was_mended() -> None:
         plan("cid"),
     ]
     seen = diagnose([Rollout(0, score, 9, POOL) for score in scores])
-    assert seen.acceptance_rates == {"accepted_right": 0.75, "accepted_wrong": 0.5, "mended": 0.5}
-    assert seen.as_metrics()["later/mended"] == 0.5
-    assert diagnose([Rollout(0, plan("ann"), 9, POOL)]).acceptance_rates == {}
+    assert seen.second_round_rates == {
+        "accepted_right": 0.75,
+        "accepted_wrong": 0.5,
+        "corrected": 0.5,
+    }
+    assert seen.as_metrics()["second_round/corrected"] == 0.5
+    assert diagnose([Rollout(0, plan("ann"), 9, POOL)]).second_round_rates == {}

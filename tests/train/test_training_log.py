@@ -157,7 +157,7 @@ def test_results_of_later_rounds_are_reported(recipe: Recipe) -> None:
         training_log.step(diagnose([Rollout(0, accepted, 5, POOL)]))
         training_log.end_step(1)
     assert "accepted right 1.00" in heard(console)
-    assert lines(recipe)[0]["later/accepted_right"] == 1.0
+    assert lines(recipe)[0]["second_round/accepted_right"] == 1.0
 
 
 def test_a_collapse_is_explained(recipe: Recipe) -> None:

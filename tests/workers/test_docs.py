@@ -38,6 +38,6 @@ def test_every_setting_has_its_row_on_the_page() -> None:
         GoogleWorker,
         BedrockWorker,
     ):
-        for setting, values in worker.settings.items():
+        for setting, values in worker.option_choices.items():
             rows = re.findall(rf"^\| `\w+`.* \| `{setting}` \| (.*) \|$", PAGE, re.M)
             assert any(all(f"`{value}`" in row for value in values) for row in rows)

@@ -110,7 +110,7 @@ WEIGHTS: Final[Mapping[str, Mapping[Family, float]]] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Operation:
     """A skill at work. `sources` says for each argument which earlier operation it is the answer
-    of, or None where it is literal. `reads` are the operations whose answers it needs, `operands`
+    of, or None where it is literal. `reads` are the operations whose answers it needs, `split_key`
     is the key by which the arguments belong to one split, where they do."""
 
     skill: Skill
@@ -118,12 +118,12 @@ class Operation:
     sources: tuple[int | None, ...]
     answer: Value
     reads: tuple[int, ...] = field(init=False)
-    operands: str | None = field(init=False)
+    split_key: str | None = field(init=False)
 
     def __post_init__(self) -> None:
         reads = sorted(source for source in self.sources if source is not None)
         object.__setattr__(self, "reads", tuple(reads))
-        object.__setattr__(self, "operands", operands_of(self.skill, self.arguments))
+        object.__setattr__(self, "split_key", split_key_of(self.skill, self.arguments))
 
 
 class _Candidate(NamedTuple):
@@ -190,11 +190,11 @@ def try_operations(
     return None
 
 
-def operands_of(skill: Skill, arguments: Arguments) -> str | None:
+def split_key_of(skill: Skill, arguments: Arguments) -> str | None:
     """Return the key of the arguments in any order; None for a table to be memorised."""
-    if skill.operands is None:
+    if skill.split_key is None:
         return None
-    return f"{skill.operands}:{','.join(sorted([argument.text for argument in arguments]))}"
+    return f"{skill.split_key}:{','.join(sorted([argument.text for argument in arguments]))}"
 
 
 def signature(operations: Sequence[Operation]) -> str:
@@ -315,7 +315,7 @@ class _Attempt:
         return False
 
     def _may_use(self, skill: Skill, arguments: Arguments) -> bool:
-        key = operands_of(skill, arguments)
+        key = split_key_of(skill, arguments)
         return key is None or split_of(key) == self._split
 
 

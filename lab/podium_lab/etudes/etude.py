@@ -325,7 +325,7 @@ NESTED_SHARE: Final = 0.25
 class EtudeStep:
     """One operation of an étude: who can do it, how a plan would ask for it, what comes out.
 
-    `operands` is the key by which its arguments belong to one split; None for what is learned
+    `split_key` is the key by which its arguments belong to one split; None for what is learned
     by heart.
     """
 
@@ -335,7 +335,7 @@ class EtudeStep:
     reads: tuple[int, ...]
     answer: str
     kind: Kind
-    operands: str | None = None
+    split_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ def make_etude(
                 operation.reads,
                 operation.answer.text,
                 operation.answer.kind,
-                operation.operands,
+                operation.split_key,
             )
             for operation, subtask in zip(operations, words.subtasks, strict=True)
         ),

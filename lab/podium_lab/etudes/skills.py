@@ -69,7 +69,7 @@ class Skill:
     position, `draw` adds literals, and `compute` gives the answer. A skill with `leaf` may begin a
     question with literals.
     `refers` are the positions that one earlier result may fill, `joins` the numbers of earlier
-    results that may fill all positions. `operands` names the hash that keeps arguments apart
+    results that may fill all positions. `split_key` names the hash that keeps arguments apart
     between the splits; None for a table to memorise.
     """
 
@@ -84,7 +84,7 @@ class Skill:
     leaf: bool = True
     refers: tuple[int, ...] = (0,)
     joins: tuple[int, ...] = ()
-    operands: str | None = None
+    split_key: str | None = None
 
     def kinds(self, position: int) -> frozenset[Kind]:
         """Return the kinds that fit that position; all items of a list have the same kinds."""
@@ -135,7 +135,7 @@ def of_items(
     accepts: Callable[[Value], bool] = lambda value: True,
     refers: bool = True,
     joins: tuple[int, ...] = (2, 3),
-    operands: str | None = None,
+    split_key: str | None = None,
 ) -> Skill:
     """Make a skill on a list of items; without `draw`, it takes nothing but earlier results."""
     return Skill(
@@ -150,7 +150,7 @@ def of_items(
         leaf=draw is not None,
         refers=(0,) if draw is not None and refers else (),
         joins=joins,
-        operands=operands,
+        split_key=split_key,
     )
 
 
@@ -221,7 +221,7 @@ def _calculation(
     first: tuple[int, int],
     least: int,
     second: Callable[[int], tuple[int, int]],
-    operands: str | None = None,
+    split_key: str | None = None,
 ) -> Skill:
     """Make a skill on two numbers: the first within bounds, of which an earlier result may go down
     to `least`; `second` gives the bounds of the second by the first."""
@@ -239,7 +239,7 @@ def _calculation(
         draw=draw,
         compute=solve,
         results=NUMBER,
-        operands=operands,
+        split_key=split_key,
     )
 
 
@@ -252,11 +252,11 @@ _ARITHMETIC: Final = (
     ),
     lookup(Family.ARITHMETIC, "double", _DOUBLES),
     lookup(Family.ARITHMETIC, "half", _inverse(_DOUBLES)),
-    of_items(Family.ARITHMETIC, "sum", NUMBER, _sum, NUMBER, operands="sum"),
+    of_items(Family.ARITHMETIC, "sum", NUMBER, _sum, NUMBER, split_key="sum"),
     of_items(
         *(Family.ARITHMETIC, "difference", NUMBER, _difference, NUMBER),
         joins=(2,),
-        operands="difference",
+        split_key="difference",
     ),
 )
 
@@ -347,7 +347,7 @@ def _of_numbers(
         results,
         draw,
         accepts=lambda value: is_number(value, 0, HIGHEST),
-        operands="items",
+        split_key="items",
     )
 
 
@@ -363,7 +363,7 @@ def _of_anything(
         *(Family.LISTS, name, _LIST_KINDS, solve, results, draw),
         refers=False,
         joins=(),
-        operands="items",
+        split_key="items",
     )
 
 
@@ -383,7 +383,7 @@ _LISTS: Final = (
         draw=_draw_item,
         compute=_item,
         results=_LIST_KINDS,
-        operands="items",
+        split_key="items",
     ),
 )
 
@@ -426,7 +426,7 @@ _WORDS: Final = (
     of_items(
         *(Family.WORDS, "alphabetical", _NAMES, _alphabetical, _NAMES, _draw_two),
         joins=(2,),
-        operands="alphabetical",
+        split_key="alphabetical",
     ),
     of_items(Family.WORDS, "hyphen", _HYPHENATED, _hyphen, frozenset({Kind.TEXT})),
 )

@@ -86,7 +86,7 @@ BEST_SINGLE: Final = "best-single"
 COMPARED: Final = ("moa", "reflection", "majority", "random", "baseline-conductor")
 MAIN_STRATEGIES: Final = (CEILING, CONDUCTOR, BEST_SINGLE, *COMPARED)
 
-LONGER_SHARE: Final = 5
+LONGER_DIVISOR: Final = 5
 """Of the longer chains there are one in so many of the other études."""
 
 
@@ -248,7 +248,7 @@ async def measure_etudes(
         )
 
     main = evaluation("", setup)
-    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), shapes=LONGER_SHAPES)
+    longer = evaluation("longer-", setup, max(1, n // LONGER_DIVISOR), shapes=LONGER_SHAPES)
     shuffled = evaluation("shuffled-", setup, shuffled=True)
     subset = evaluation("subset-", setup, drop_one=True)
     unreliable = with_flaky_specialists(setup, flaky, seed)

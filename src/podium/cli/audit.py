@@ -71,10 +71,10 @@ def verify(
     Each entry holds a digest of itself and of the one before. Note the last digest elsewhere, and
     pass it as --head later: nothing else can show that entries were cut off at the end.
     """
-    noted = head and head.strip().lower()
-    if noted and not re.fullmatch("[0-9a-f]{64}", noted):
+    expected_head = head and head.strip().lower()
+    if expected_head and not re.fullmatch("[0-9a-f]{64}", expected_head):
         raise UsageError("--head takes a whole digest, 64 hexadecimal digits")
-    checked = _with_log(config, lambda log: log.verify(noted))
+    checked = _with_log(config, lambda log: log.verify(expected_head))
     if json:
         echo_json(asdict(checked))
     elif checked.problem is None:

@@ -109,10 +109,12 @@ def digest_of(entry: AuditEntry, before: str) -> str:
     return sha256(content.encode()).hexdigest()
 
 
-def verify_entries(entries: Iterable[AuditEntry], noted: str | None = None) -> AuditVerification:
-    """Check entries in order, from the first; one of them must have the `noted` digest."""
+def verify_entries(
+    entries: Iterable[AuditEntry], expected_head: str | None = None
+) -> AuditVerification:
+    """Check entries in order, from the first; one of them must have the `expected_head` digest."""
     count, head = 0, GENESIS_DIGEST
-    is_found = noted in (None, head)
+    is_found = expected_head in (None, head)
     for entry in entries:
         if entry.number != count + 1:
             missing = f"entry {count + 1} is missing, found {entry.number} in its place"
@@ -120,14 +122,14 @@ def verify_entries(entries: Iterable[AuditEntry], noted: str | None = None) -> A
         if entry.digest != digest_of(entry, head):
             return AuditVerification(count, head, f"entry {entry.number} was changed")
         count, head = entry.number, entry.digest
-        is_found = is_found or head == noted
+        is_found = is_found or head == expected_head
     if is_found:
         return AuditVerification(count, head)
     return AuditVerification(
         count,
         head,
-        f"no entry has the digest {noted}: entries were cut off at the end or rewritten, or the "
-        f"digest is from another log",
+        f"no entry has the digest {expected_head}: entries were cut off at the end or rewritten, "
+        f"or the digest is from another log",
     )
 
 

@@ -111,8 +111,8 @@ class StepDiagnostics:
 
     A dropped rollout counts neither as right nor as wrong. `steps` counts valid plans by length,
     0 for acceptances; `workers` are shares of the executed steps. `regret` is how much better the
-    best single worker is, `ceiling_gap` how much better ideal plans are. `acceptance_rates` are the
-    shares of right and wrong answers that were accepted, and of wrong ones that were mended.
+    best single worker is, `ceiling_gap` how much better ideal plans are. `second_round_rates` are
+    the shares of right and wrong answers that were accepted, and of wrong ones that were corrected.
     """
 
     rollouts: int
@@ -134,7 +134,7 @@ class StepDiagnostics:
     mean_tokens: float
     max_plan_tokens: int
     truncated_rate: float | None
-    acceptance_rates: Mapping[str, float]
+    second_round_rates: Mapping[str, float]
     samples: tuple[RolloutSample, ...] = ()
     max_tokens: int | None = None
 
@@ -156,7 +156,7 @@ class StepDiagnostics:
         )
         rates = "".join(
             f"  {name.replace('_', ' ')} {share:.2f}"
-            for name, share in self.acceptance_rates.items()
+            for name, share in self.second_round_rates.items()
         )
         return (
             f"reward {self.reward or 0.0:.3f}  accuracy {self.accuracy or 0.0:.3f}  "
@@ -174,7 +174,7 @@ class StepDiagnostics:
             "steps": {str(length): count / plans for length, count in self.steps.items()},
             "shape": self.shapes,
             "worker": self.workers,
-            "later": self.acceptance_rates,
+            "second_round": self.second_round_rates,
         }
         metrics = {name: float(value) for name, value in known.items() if value is not None}
         for table, values in tables.items():
@@ -232,13 +232,13 @@ def diagnose(
         mean_tokens=sum(lengths) / len(lengths),
         max_plan_tokens=max(lengths),
         truncated_rate=_mean(n >= max_tokens for n in lengths) if max_tokens else None,
-        acceptance_rates=_acceptance_rates(graded),
+        second_round_rates=_second_round_rates(graded),
         samples=_samples(graded),
         max_tokens=max_tokens,
     )
 
 
-def _acceptance_rates(graded: Sequence[Rollout]) -> dict[str, float]:
+def _second_round_rates(graded: Sequence[Rollout]) -> dict[str, float]:
     right, wrong = (
         [rollout.score for rollout in graded if rollout.score.was_right is was_right]
         for was_right in (True, False)
@@ -246,7 +246,7 @@ def _acceptance_rates(graded: Sequence[Rollout]) -> dict[str, float]:
     found = {
         "accepted_right": _mean(score.workflow is None for score in right),
         "accepted_wrong": _mean(score.workflow is None for score in wrong),
-        "mended": _mean(score.right for score in wrong),
+        "corrected": _mean(score.right for score in wrong),
     }
     return {name: share for name, share in found.items() if share is not None}
 

@@ -49,10 +49,10 @@ TOOL_PROVIDERS: Final = ("python",)
 
 PLANS_FILE: Final = "plans.toml"
 SEARCH_ROUNDS: Final = 3
-KEPT_SHARE: Final = 4
+HALVING_FACTOR: Final = 4
 """Of the plans of a round, one in so many stays, and meets as many times the tasks."""
 
-REWARD_SPREAD: Final = 0.02
+TEMPERATURE: Final = 0.02
 """A plan is drawn e times as often as one whose reward is lower by this."""
 
 RUNS_AT_ONCE: Final = 2_000
@@ -79,7 +79,7 @@ class Template(Table):
     steps: Annotated[tuple[TemplateStep, ...], Field(min_length=1, strict=False)]
 
     @property
-    def letters(self) -> list[str]:
+    def placeholders(self) -> list[str]:
         """The workers that stand for any model."""
         if self.benchmark is not None:
             return []
@@ -90,12 +90,14 @@ class Template(Table):
         tools = [worker.name for worker in pool if worker.provider in TOOL_PROVIDERS]
         models = [name for name in pool.names if name not in tools]
         needs_tool = self.benchmark is None and any(step.worker == TOOL for step in self.steps)
-        named = {step.worker for step in self.steps} - {*self.letters, TOOL if needs_tool else ""}
+        named = {step.worker for step in self.steps} - {*self.placeholders}
+        if needs_tool:
+            named.remove(TOOL)
         if not named <= {*pool.names} or (needs_tool and not tools):
             return
-        for chosen in permutations(models, len(self.letters)):
+        for chosen in permutations(models, len(self.placeholders)):
             for tool in tools if needs_tool else [""]:
-                names = dict(zip(self.letters, chosen, strict=True))
+                names = dict(zip(self.placeholders, chosen, strict=True))
                 yield names | {TOOL: tool} if tool else names
 
     def workflow(
@@ -119,7 +121,7 @@ class TemplatesFile(Table):
     """The templates of a warm start; a search adds the checksum of the file it began with."""
 
     later_round_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    searched: str | None = None
+    source_sha256: str | None = None
     plan: Annotated[tuple[Template, ...], Field(min_length=1, strict=False)]
 
 
@@ -144,16 +146,17 @@ def template_examples(
     file = read_tables(TemplatesFile, path, ())
     if sft.search_tasks:
         checksum = sha256_file(path)
-        if not found.exists() or read_tables(TemplatesFile, found, ()).searched != checksum:
+        if not found.exists() or read_tables(TemplatesFile, found, ()).source_sha256 != checksum:
             if process_count() > 1:
                 raise ConfigError("sft.search_tasks needs one process; the others would wait")
             groups: dict[str, list[Task]] = defaultdict(list)
             for task in tasks:
                 groups[benchmarks[task.id]].append(task)
             lines = asyncio.run(_search_plans(recipe, file, groups, note))
-            heading = [f'searched = "{checksum}"', f"later_round_share = {file.later_round_share}"]
+            lines.insert(0, f'source_sha256 = "{checksum}"')
+            lines.insert(1, f"later_round_share = {file.later_round_share}")
             found.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(found, "\n".join([*heading, *lines, ""]))
+            write_atomically(found, "\n".join([*lines, ""]))
         file = read_tables(TemplatesFile, found, ())
     rng = Random(f"{recipe.run.seed}/{split}/templates")  # noqa: S311 - repeatable, not secret
     return list(islice(_examples(recipe, file, tasks, benchmarks, rng), count))
@@ -300,8 +303,8 @@ async def search(
 ) -> dict[Workflow, list[Score]]:
     """Return the scores of the plans by successive halving.
 
-    All plans meet the same tasks: `tasks_per_plan` in the first round, and `KEPT_SHARE` times as
-    many new ones in each round for those that stay.
+    All plans meet the same tasks: `tasks_per_plan` in the first round, and `HALVING_FACTOR` times
+    as many new ones in each round for those that stay.
     """
     scored: dict[Workflow, list[Score]] = {one: [] for one in plans}
     kept, begin = list(plans), 0
@@ -312,8 +315,8 @@ async def search(
         for (one, _), found in zip(pairs, scores, strict=True):
             scored[one].append(found)
         ranked = sorted(kept, key=lambda one: mean_reward(scored[one]), reverse=True)
-        kept = ranked[: math.ceil(len(ranked) / KEPT_SHARE)]
-        begin, tasks_per_plan = begin + tasks_per_plan, tasks_per_plan * KEPT_SHARE
+        kept = ranked[: math.ceil(len(ranked) / HALVING_FACTOR)]
+        begin, tasks_per_plan = begin + tasks_per_plan, tasks_per_plan * HALVING_FACTOR
     return scored
 
 
@@ -356,7 +359,7 @@ def _template_lines(
     yield ""
     yield f"[[plan]] # {right:.1%} of {len(scores)} tasks right, reward {reward:.3f}"
     yield f"benchmark = {json.dumps(benchmark)}"
-    yield f"share = {max(math.exp(behind / REWARD_SPREAD), 1e-9):.3g}"
+    yield f"share = {max(math.exp(behind / TEMPERATURE), 1e-9):.3g}"
     yield "steps = ["
     for step in workflow.steps:
         parts = [

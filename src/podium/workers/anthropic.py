@@ -308,7 +308,7 @@ class AnthropicWorker(HostedWorker):
     """A worker behind the Messages API."""
 
     wire: ClassVar[Wire | None] = "messages"
-    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    option_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "thinking_style": ("adaptive", "always", "budget"),
         "schema_style": ("format", "tool"),
     }

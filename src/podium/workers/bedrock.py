@@ -211,7 +211,7 @@ class BedrockWorker(AnthropicWorker):
     """A worker behind Converse."""
 
     wire = None
-    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    option_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "thinking_style": ("adaptive", "always", "budget", "effort"),
         "schema_style": ("format", "tool"),
         "cache_points": ("auto", "on", "off"),

@@ -167,7 +167,9 @@ _CALLING_MODE: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 class GoogleWorker(HostedWorker):
     """A worker behind the Gemini API."""
 
-    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {"thinking_style": ("level", "budget")}
+    option_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "thinking_style": ("level", "budget")
+    }
     # The API also takes its fields in snake_case, which would be a second generationConfig.
     reserved_fields: ClassVar[frozenset[str]] = frozenset({"contents", "generation_config"})
     reserved_in_merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {

@@ -98,15 +98,15 @@ class ReplyParser(ABC):
 class HostedWorker(ABC):
     """The base of all vendors' workers.
 
-    `settings` are options that steer the translation and are not sent: names, and allowed values
-    with the default first. `reserved_fields` are body fields that no option may change.
+    `option_choices` are options that steer the translation and are not sent: names, and allowed
+    values with the default first. `reserved_fields` are body fields that no option may change.
     `reserved_in_merged_fields` are body objects that an option adds to instead of replacing, and
     what is reserved in each. `wire` is the format of `Request.extra` that goes into the body.
     """
 
     wire: ClassVar[Wire | None] = None
 
-    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    option_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     reserved_fields: ClassVar[frozenset[str]] = frozenset()
     reserved_in_merged_fields: ClassVar[Mapping[str, frozenset[str]]] = {}
 
@@ -121,7 +121,7 @@ class HostedWorker(ABC):
                 f"the key of worker {profile.name!r} contains a line break or an invalid "
                 f"character; copy it again"
             )
-        for name, values in self.settings.items():
+        for name, values in self.option_choices.items():
             if endpoint.options.get(name, values[0]) not in values:
                 raise ConfigError(
                     f"worker {profile.name!r} has {name} = {endpoint.options[name]!r}; "
@@ -210,7 +210,7 @@ class HostedWorker(ABC):
         return {name: f"Bearer {key}" if name == "Authorization" else key}
 
     def setting(self, name: str) -> str:
-        return str(self.endpoint.options.get(name, self.settings[name][0]))
+        return str(self.endpoint.options.get(name, self.option_choices[name][0]))
 
     def add_extra(self, body: Mapping[str, Any], request: Request) -> Mapping[str, Any]:
         """Return the body with the request's extra fields, none of which replaces another."""
@@ -230,7 +230,7 @@ class HostedWorker(ABC):
             if name in self.reserved_in_merged_fields
             else value
             for name, value in self.endpoint.options.items()
-            if name not in self.settings
+            if name not in self.option_choices
         }
         return HttpCall(
             worker=self.label,

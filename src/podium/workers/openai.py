@@ -46,7 +46,7 @@ class ResponsesWorker(HostedWorker):
     """A worker behind the Responses API."""
 
     wire: ClassVar[Wire | None] = "responses"
-    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    option_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "api": ("chat", "responses"),
         "reasoning_summary": ("none", "auto", "concise", "detailed"),
     }
@@ -342,7 +342,7 @@ APIS: Final[Mapping[str, tuple[str, ...]]] = {"api": ("chat", "responses")}
 class OpenAIWorker(CompatibleWorker):
     """A worker behind OpenAI's Chat Completions."""
 
-    settings: ClassVar[Mapping[str, tuple[str, ...]]] = APIS
+    option_choices: ClassVar[Mapping[str, tuple[str, ...]]] = APIS
 
 
 def openai_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> HostedWorker:

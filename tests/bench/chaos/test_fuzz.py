@@ -105,11 +105,10 @@ async def test_an_error_that_only_the_log_has_is_found(monkeypatch: pytest.Monke
 
 def test_requests_are_repeatable_and_bounded() -> None:
     def some(seed: int) -> list[EncodedRequest]:
-        chance = Random(seed)
+        rng = Random(seed)
         bodies = BODIES[CHAT]
         return [
-            encode_request(damage(chance.choice(bodies), bodies, chance), "pk", chance)
-            for _ in range(300)
+            encode_request(damage(rng.choice(bodies), bodies, rng), "pk", rng) for _ in range(300)
         ]
 
     assert some(1) == some(1)

@@ -12,9 +12,9 @@ def test_about_one_key_in_five_is_kept_for_testing() -> None:
 def test_operands_of_open_skills_stay_in_their_split_as_literals_and_as_results(
     etudes: list[Etude],
 ) -> None:
-    keys = [(etude, step) for etude in etudes for step in etude.steps if step.operands]
+    keys = [(etude, step) for etude in etudes for step in etude.steps if step.split_key]
     assert any(step.reads for _, step in keys)
-    assert all(split_of(step.operands or "") == etude.split for etude, step in keys)
+    assert all(split_of(step.split_key or "") == etude.split for etude, step in keys)
 
 
 def test_operations_of_several_steps_stay_in_their_split(etudes: list[Etude]) -> None:

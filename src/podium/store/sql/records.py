@@ -102,9 +102,9 @@ class AuditLog(DatabasePart):
             rows = (await connection.execute(query)).mappings().all()
         return [AuditEntry(**row) for row in rows]
 
-    async def verify(self, noted: str | None = None) -> AuditVerification:
+    async def verify(self, expected_head: str | None = None) -> AuditVerification:
         """Check the digest of each entry against the one before, and that one has the digest that
-        was `noted`."""
+        was `expected_head`."""
         found: list[AuditEntry] = []
         while True:
             query = select(AUDIT).order_by(AUDIT.c.number).limit(PAGE)
@@ -114,7 +114,7 @@ class AuditLog(DatabasePart):
                 rows = (await connection.execute(query)).mappings().all()
             found += [AuditEntry(**row) for row in rows]
             if len(rows) < PAGE:
-                return verify_entries(found, noted)
+                return verify_entries(found, expected_head)
 
 
 class DisabledWorkerStore(DatabasePart):

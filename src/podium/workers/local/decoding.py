@@ -141,7 +141,7 @@ class Decoder:
             if all(self.has_room_for(job) for job in jobs):
                 done = dict(pair for pairs in self.complete_jobs(jobs) for pair in pairs)
                 return [done[job.key] for job in jobs]
-        logits, cache, mask = self.read_prompts(prompts, adapter_indices)
+        logits, cache, mask = self.prefill(prompts, adapter_indices)
         every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
         rows = self._tensor(adapter_indices) if adapter_indices is not None else None
         memory = GrowingCache(self, cache, mask, rows, every)
@@ -161,7 +161,7 @@ class Decoder:
         """
         yield from _ContinuousBatch(self, jobs).run(arrivals)
 
-    def read_prompts(
+    def prefill(
         self, prompts: Sequence[Sequence[int]], adapter_indices: Sequence[int] | None
     ) -> tuple[Tensor, DynamicCache, Tensor]:
         """Return the logits after each prompt, the keys and values, and the mask."""
@@ -470,9 +470,7 @@ class _ContinuousBatch:
         unique = [taken[sources.index(number)] for number in range(len(numbers))]
         has_adapters = self._decoder.adapters is not None
         adapter_indices = [job.adapter_index or 0 for job in unique] if has_adapters else None
-        logits, cache, mask = self._decoder.read_prompts(
-            [job.prompt for job in unique], adapter_indices
-        )
+        logits, cache, mask = self._decoder.prefill([job.prompt for job in unique], adapter_indices)
         rows = self._resized(size, [layer.keys for layer in cache.layers], logits)
         free, source, indices = (
             None if values is None else torch.tensor(values, device=mask.device)
