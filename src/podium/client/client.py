@@ -27,12 +27,11 @@ from podium.conductors import (
     AdaptiveConductor,
     Conductor,
     FixedConductor,
-    RequestWorkflowConductor,
     TierRouter,
     conductor_for_tier,
 )
-from podium.conductors.builtin import FIXED
 from podium.config import Settings, choose_conductor, discover_settings
+from podium.core.conductor import FIXED, RequestWorkflowConductor
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Event, fan_out
 from podium.core.pool import Pool, WorkerProfile, check_excluded, excludable_names

@@ -7,7 +7,6 @@ from typing import Final
 from podium.conductors.builtin import (
     FixedConductor,
     ModelConductor,
-    RequestWorkflowConductor,
     RouterConductor,
     RulesConductor,
     classify_question,
@@ -38,7 +37,6 @@ __all__ = [
     "PlanFormat",
     "PlanningContext",
     "PromptStyle",
-    "RequestWorkflowConductor",
     "RouterConductor",
     "RulesConductor",
     "TierRouter",

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from podium.conductors import plan
 from podium.conductors.prompt import PlanFormat, Prompt, PromptStyle
 from podium.core.budget import estimate_input_tokens
-from podium.core.conductor import Conductor, Plan, PlanningContext
+from podium.core.conductor import FIXED, Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
 from podium.core.pool import Capabilities, Pool, WorkerProfile, sole_worker_capabilities
 from podium.core.request import Delta, Message, Reply, Request, Text, images_in
@@ -22,7 +22,6 @@ from podium.core.run import Run, Tier
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 
-FIXED: Final = "fixed"
 """Also the conductor of a run whose workflow came with the question."""
 
 ROUTER: Final = "router"
@@ -154,13 +153,6 @@ class FixedConductor(Conductor):
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Plan the workflow; accept the answer once there is one."""
         return Plan(self.workflow if context.answer is None else None)
-
-
-class RequestWorkflowConductor(FixedConductor):
-    """Plans the workflow that came with the question."""
-
-    def with_workflow(self, workflow: Workflow) -> RequestWorkflowConductor:
-        return RequestWorkflowConductor(workflow, name=self.name)
 
 
 Complexity = Literal["simple", "medium", "complex"]

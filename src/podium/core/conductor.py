@@ -11,7 +11,7 @@ class AlwaysFirst(Conductor):
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from podium.core.pool import Pool
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
@@ -19,6 +19,9 @@ from podium.core.routing import RoutingRecord
 from podium.core.run import Round, TurnRole, best_answer_step
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Step, Workflow
+
+FIXED: Final = "fixed"
+"""The name of conductors that plan a given workflow."""
 
 
 class EarlySteps(Protocol):
@@ -129,11 +132,14 @@ class Conductor(Protocol):
         """
 
 
-@runtime_checkable
-class SuppliedWorkflowConductor(Protocol):
-    """A conductor whose workflow came with the question; guardrails check both."""
+class RequestWorkflowConductor(Conductor):
+    """Plans the workflow that came with the question; guardrails check both."""
 
-    workflow: Workflow
+    name = FIXED
 
-    def with_workflow(self, workflow: Workflow) -> Conductor:
-        """Return this conductor with the workflow that guardrails left."""
+    def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
+
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        """Plan the workflow; accept the answer once there is one."""
+        return Plan(self.workflow if context.answer is None else None)

@@ -21,7 +21,7 @@ from podium.core.budget import (
     Spent,
     recorded_spending,
 )
-from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflowConductor
+from podium.core.conductor import Conductor, PlanningContext, RequestWorkflowConductor
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
@@ -198,12 +198,10 @@ class Runner:
         conductor, blocked = self.conductor, None
         if self.guardrails:
             chain = context.guardrails = self._chain(context, run)
-            supplied = (
-                conductor.workflow if isinstance(conductor, SuppliedWorkflowConductor) else None
-            )
-            run, workflow, blocked = await admit_question(run, chain, supplied)
-            if isinstance(conductor, SuppliedWorkflowConductor) and workflow is not None:
-                conductor = conductor.with_workflow(workflow)
+            given = conductor.workflow if isinstance(conductor, RequestWorkflowConductor) else None
+            run, workflow, blocked = await admit_question(run, chain, given)
+            if workflow is not None:
+                conductor = RequestWorkflowConductor(workflow)
         loop = RunLoop(context, run, conductor, stream=stream, blocked=blocked)
         return self._restored(await loop.run(), context.guardrails)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from podium.core.request import (
@@ -262,24 +263,18 @@ def _tool_use(block: Fields) -> tuple[Part, ...]:
 
 def _tool_result(block: Fields) -> tuple[Part, ...]:
     block.note_unknown(_TOOL_RESULT)
-    words, images = _split_parts(block.optional("content", _result_content) or ())
+    words, images = _split_parts(block.optional("content", _parts(_result_block)) or ())
     id_ = block.required("tool_use_id", _identifier)
     return (ToolResult(id_, words, block.optional("is_error", flag) or False, images),)
 
 
-def _result_content(value: object, path: str) -> tuple[Part, ...]:
-    return _read_parts(value, path, _result_block)
+def _parts(block: PartsReader) -> PartsReader:
+    def read(value: object, path: str) -> tuple[Part, ...]:
+        if isinstance(value, str):
+            return (Text(text(value, path)),)
+        return tuple(chain.from_iterable(array(block, most=MAX_BLOCKS)(value, path)))
 
-
-def _document_content(value: object, path: str) -> tuple[Part, ...]:
-    return _read_parts(value, path, _document_block)
-
-
-def _read_parts(value: object, path: str, block: PartsReader) -> tuple[Part, ...]:
-    if isinstance(value, str):
-        return (Text(text(value, path)),)
-    blocks = array(block, most=MAX_BLOCKS)(value, path)
-    return tuple(part for parts in blocks for part in parts)
+    return read
 
 
 def _document(block: Fields) -> tuple[Part, ...]:
@@ -320,7 +315,7 @@ def _readable_document(block: Fields) -> tuple[Part, ...] | None:
         case "text":
             words = source.required("data", text)
         case "content":
-            words, images = _split_parts(source.required("content", _document_content))
+            words, images = _split_parts(source.required("content", _parts(_document_block)))
         case "base64" if kind == PDF:
             images = (base64_pdf(source.values.get("data"), source.path),)
         case "base64":

@@ -14,10 +14,6 @@ Schema = dict[str, Any]
 _DATA: Final[dict[str, Any]] = json.loads(
     resources.files(__package__).joinpath("openapi.json").read_text("utf-8")
 )
-_ERROR: Final = {
-    "description": "An error, in the format of the vendor whose API this is, else OpenAI's.",
-    "content": {"application/json": {}},
-}
 
 
 def request_body(schema: Schema) -> dict[str, Any]:
@@ -39,17 +35,12 @@ def add_dialect_paths(schema: dict[str, Any], paths: list[str]) -> dict[str, Any
             "summary": described["summary"],
             "operationId": f"post{path.replace('/', '_')}",
             **named_body(described["schema"]),
-            "responses": {
-                "200": {
-                    "description": "The response or the plan; with `stream`, server-sent events.",
-                    "content": {"application/json": {}, "text/event-stream": {}},
-                },
-            },
+            "responses": {"200": _DATA["response"]},
         }
     for operations in schema["paths"].values():
         for operation in operations.values():
             operation["responses"].pop("422", None)  # these are 400 here
-            operation["responses"]["default"] = _ERROR
+            operation["responses"]["default"] = _DATA["error"]
     components = schema.setdefault("components", {})
     components["schemas"] = components.get("schemas", {}) | _DATA["schemas"]
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
