@@ -9,6 +9,7 @@ from podium.tasks.answers import (
     is_same_text,
     normalise_text,
     only_number,
+    stated_number,
     whole_number,
 )
 
@@ -133,6 +134,24 @@ def test_a_number_that_something_else_is_made_of_is_not_the_answer(text: str) ->
 @pytest.mark.parametrize("text", ["18 of 20", "none", "18 million", "9 + 9 = 18"])
 def test_with_several_numbers_or_none_there_is_no_only_number(text: str) -> None:
     assert only_number(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9 + 9 = 18", "9 + 9 equals 18.", "The sum of 9 and 9 is **18**.", "18 apples"),
+        *("He has 9 and she 9.\n18", "In 3 weeks: 18 hours"),
+    ],
+)
+def test_a_number_is_stated_at_the_end(text: str) -> None:
+    found = stated_number(text)
+    assert found is not None
+    assert found.value == 18
+
+
+@pytest.mark.parametrize("text", ["18 of 20", "There are 18 days in 3 weeks.", "It is 18 million"])
+def test_of_several_numbers_none_is_chosen(text: str) -> None:
+    assert stated_number(text) is None
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ _WHOLE_NUMBER: Final = re.compile(
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _SHORT_FRACTION: Final = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)")
 _EXPONENT_OF_A_UNIT: Final = re.compile(r"(?:(?<=[a-zA-Z])|(?<=[a-zA-Z]\}))\^\{?-?\d(?!\d)\}?")
+_STATED: Final = re.compile(r"[=≈:\n]|\b(?:equals?|is|are)\b", re.IGNORECASE)
 _EXPRESSION_OPERATORS: Final = re.compile(
     r"\\(?:sqrt|log|ln|exp|sin|cos|tan|pi|pm|mp|binom|sum|prod|int)(?![a-zA-Z])"
     r"|[π√±^]|\d\s*[ikM]\b"
@@ -220,6 +221,11 @@ def only_number(text: str) -> ParsedNumber | None:
     value = _value(number[0])
     percent = text[number.end() :].lstrip().startswith(("%", "percent"))
     return ParsedNumber(value, percent) if math.isfinite(value) else None
+
+
+def stated_number(text: str) -> ParsedNumber | None:
+    """Parse the only number of a text, or of what its last "=" or "is" is followed by."""
+    return only_number(text) or only_number(_STATED.split(text)[-1])
 
 
 def _untypeset(text: str) -> str:

@@ -52,6 +52,7 @@ from podium.tasks.answers import (
     only_number,
     quote,
     render_prompt,
+    stated_number,
     strip_fence,
     whole_number,
 )
@@ -258,7 +259,7 @@ class NumberGrader(ShortAnswerGrader):
         ShortAnswerGrader.__post_init__(self)
 
     async def _accepts(self, text: str) -> bool:
-        return self._is_close(only_number(text))
+        return self._is_close(stated_number(text))
 
 
 @dataclass(frozen=True, slots=True)
