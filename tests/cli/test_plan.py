@@ -40,6 +40,20 @@ def test_a_pool_of_one_model_is_never_planned_for(podium: Podium, make_pool: Mak
     ended = podium("ask", "--json", "--tier", "ultra", "--rounds", "3", "--pool", pool, QUESTION)
     assert ended.json["answer"] == "42"
     assert ended.json["usage"]["orchestration_input_tokens"] == 0
+    shown = podium("ask", "--tier", "ultra", "--rounds", "2", "--pool", pool, QUESTION).out
+    assert shown.startswith("round 1: p answers directly, the only model of the pool\n")
+    assert "round 2: answer accepted\n" in shown
+
+
+def test_a_plan_is_by_the_conductor_only_where_it_was_asked(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    pool = make_pool({"p": 'model_id = [1]\nsubtasks = ["x"]\naccess_list = [[]]', "q": "42"})
+    asked = podium("ask", "--tier", "ultra", "--pool", pool, QUESTION)
+    assert asked.out.startswith("plan by model(p): 1 step, one-shot\n")
+    simple = podium("ask", "--pool", pool, "What is the capital of Japan?")
+    assert simple.out.startswith("plan: p answers directly\n")
+    assert podium("runs", "show", "last").out.splitlines()[3] == "plan: p answers directly"
 
 
 def test_plan_warnings_are_reported_separately(podium: Podium, make_pool: MakePool) -> None:

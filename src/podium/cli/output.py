@@ -218,18 +218,22 @@ def describe_price(prices: Price | None) -> str:
 
 
 def describe_plan(run: Run, round_: Round) -> str:
-    which = f"round {round_.index + 1}" if run.max_rounds > 1 or round_.index else "plan"
-    from podium.conductors.builtin import configured_conductor_name
+    from podium.conductors.builtin import configured_conductor_name, planning_worker_name
 
+    which = f"round {round_.index + 1}" if run.max_rounds > 1 or round_.index else "plan"
     conductor = configured_conductor_name(run.conductor)
+    unasked = planning_worker_name(conductor) is not None and not round_.planning_attempts
+    planned = which if unasked else f"{which} by {conductor}"
     if round_.accepts_answer:
-        return f"{which} by {conductor}: answer accepted"
+        return f"{planned}: answer accepted"
     if round_.workflow is None:
-        return f"{which} by {conductor}: no plan was made"
+        return f"{planned}: no plan was made"
     if round_.role is not None:
-        return f"{which} by {conductor}: a turn as {round_.role}"
-    steps = pluralize(len(round_.workflow), "step")
-    return f"{which} by {conductor}: {steps}, {round_.workflow.shape}"
+        return f"{planned}: a turn as {round_.role}"
+    if unasked:
+        only = ", the only model of the pool" if run.pool.sole_model else ""
+        return f"{planned}: {round_.workflow.steps[0].worker} answers directly{only}"
+    return f"{planned}: {pluralize(len(round_.workflow), 'step')}, {round_.workflow.shape}"
 
 
 def describe_step(index: int, step: Step) -> str:
