@@ -46,10 +46,12 @@ def test_an_existing_file_is_not_overwritten(podium: Podium) -> None:
     assert "exists and is not overwritten" in ended.err
 
 
-def test_without_a_terminal_the_defaults_must_be_asked_for(podium: Podium) -> None:
+def test_without_a_terminal_every_default_is_taken(podium: Podium, hosted: Vendor) -> None:
     ended = podium("init")
-    assert (ended.code, Path("podium.toml").exists()) == (2, False)
-    assert "use --yes" in ended.err
+    assert ended.code == 0, ended.err
+    assert ended.err.startswith("podium: no terminal to ask at: every default is taken")
+    assert load("podium.toml").budget.usd == 1.0
+    assert "reply of" in ended.out
 
 
 def test_a_folder_that_cannot_be_written_is_named(podium: Podium, hosted: Vendor) -> None:

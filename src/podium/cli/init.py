@@ -33,7 +33,10 @@ MODEL_GIGABYTES: Final = 2.1
 
 @app.command()
 def init(
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take every default.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Take every default, as without a terminal."),
+    ] = False,
     file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The file to write.")] = Path(
         FILE_NAME
     ),
@@ -47,7 +50,8 @@ def init(
     if file.exists():
         raise UsageError(f"{file} exists and is not overwritten; move it aside, or use --file")
     if not yes and not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask at; use --yes to take every default")
+        echo_error("no terminal to ask at: every default is taken, as with --yes")
+        yes = True
     echo(_machine_line())
     found = asyncio.run(discover_workers(os.environ, Catalogue.load()))
     is_wanted = _is_wanted(found, yes=yes)
@@ -127,7 +131,8 @@ def render_config(workers: Sequence[WorkerTable], cap: float | None) -> str:
         lines += [
             "# No worker is named, so the workers are those of the API keys in the environment,",
             "# else of Ollama, LM Studio or vLLM on this machine, else a small local model.",
-            f"# A run costs at most ${DEFAULT_RUN_USD:g}; usd = … under [budget] changes that.",
+            f"# A run of paid models costs at most ${DEFAULT_RUN_USD:g};",
+            "# usd = … under [budget] changes that.",
         ]
     for worker in workers:
         lines += ["[[worker]]", f"name = {json.dumps(worker.name)}"]
