@@ -86,6 +86,13 @@ def test_every_command_can_be_asked_for_help(podium: Podium, name: str) -> None:
         assert COMMANDS[name].help in " ".join(ended.out.split()), "the list says something else"
 
 
+def test_the_help_of_runs_promises_only_commands_that_exist(podium: Podium) -> None:
+    promised, _, commands = podium("runs", "--help").out.partition("Commands:")
+    verbs = COMMANDS["runs"].help.lower().removesuffix(" runs.").replace(" and ", ", ").split(", ")
+    assert COMMANDS["runs"].help in promised
+    assert set(verbs) <= set(re.findall(r"^  (\w+) ", commands, re.MULTILINE))
+
+
 def test_an_unknown_command_names_the_nearest(podium: Podium) -> None:
     ended = podium("aks", "q?")
     assert ended.code == 2

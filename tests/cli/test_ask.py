@@ -317,13 +317,15 @@ def test_a_step_that_failed_is_mentioned_even_when_there_is_an_answer(
     [
         (["ask"], "QUESTION"),
         (["ask", "q", "--nonsense"], "--nonsense"),
-        (["ask", "q", "--tier", "huge"], "--tier"),
+        (["ask", "q", "--tier", "huge"], "'--tier': 'huge' is not one of 'mini', "),
         (["ask", "q", "--max-steps", "0"], "--max-steps"),
         (["ask", "q", "--budget-usd", "inf"], "expected a finite number, got inf"),
         (["ask", "q", "--budget-usd", "-1"], "--budget-usd"),
         (["asc", "q"], "did you mean 'ask'?"),
         (["ask", "tell", "me", "a", "joke"], "(me a joke); see podium ask --help"),
         (["ask", "q", "--pool", "nowhere.toml"], "nowhere.toml: there is no such file"),
+        (["ask", "q", "--pool", "nosuch"], "use one of default, etudes, scripted, tiny"),
+        (["ask", "q", "--pool", "tinny"], "no such file or pool; did you mean 'tiny'?"),
     ],
 )
 def test_wrong_usage_gets_one_line_and_code_2(

@@ -56,7 +56,7 @@ COMMANDS: Final = {
         "podium.cli.serve:app", "Serve the pool as one model over the OpenAI and Anthropic APIs."
     ),
     "mcp": Command("podium.cli.mcp:app", "Offer ask and plan to an MCP client."),
-    "runs": Command("podium.cli.runs:app", "List, show, export, compare, grade and resume runs."),
+    "runs": Command("podium.cli.runs:app", "List, show, export, diff, grade and resume runs."),
     "keys": Command("podium.cli.keys:app", "Create, list and revoke API keys; show their usage."),
     "audit": Command("podium.cli.audit:app", "List and verify the audit log."),
     "pool": Command("podium.cli.pool:app", "List the workers, and check that each one answers."),
@@ -224,7 +224,8 @@ def _message(error: Exception) -> str:
         case typer.TyperException():
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else program_name()
-            return f"{error.format_message().rstrip('.')}; see {path} --help"
+            problem = error.format_message().replace("Value error, ", "").rstrip(".")
+            return f"{problem}; see {path} --help"
         case typer.Abort():
             return "interrupted"
         case PodiumError():

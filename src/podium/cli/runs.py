@@ -1,4 +1,4 @@
-"""`podium runs`: list, show, export, compare, resume and delete stored runs."""
+"""`podium runs`: list, show, export, diff, grade, resume and delete stored runs."""
 
 from __future__ import annotations
 

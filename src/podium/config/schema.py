@@ -25,7 +25,7 @@ from podium._util.files import read_toml
 from podium._util.tables import Dollars, Table, Tokens
 from podium.conductors.prompt import PromptStyle
 from podium.config.guardrails import GuardrailSettings
-from podium.config.problems import find_secret, secret_problem, validation_problem
+from podium.config.problems import find_secret, secret_problem, suggest, validation_problem
 from podium.config.workers import (
     Count,
     Days,
@@ -39,6 +39,7 @@ from podium.config.workers import (
     absolute_path,
     absolute_weights,
 )
+from podium.core.errors import ConfigError
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.mcp import DEFAULT_SECONDS
 
@@ -516,7 +517,10 @@ POOLS: Final = Path(__file__).with_name("pools")
 def find_pool(path: Path) -> Path:
     """Return the pool file of a name such as `tiny`, or the path itself."""
     known = {pool.stem: pool for pool in POOLS.glob("*.toml")}
-    return known.get(str(path), path)
+    name = str(path)
+    if name not in known and name == path.stem and not path.exists():
+        raise ConfigError(f"{name}: there is no such file or pool; {suggest(name, known)}")
+    return known.get(name, path)
 
 
 def read_file(path: Path) -> ConfigFile:
