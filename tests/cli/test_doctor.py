@@ -26,6 +26,8 @@ def test_without_anything_the_doctor_says_what_to_set(podium: Podium, home: Path
     assert 'bedrock: name a model in podium.toml, with provider = "bedrock"' in ended.out
     assert f"runs are stored in {home / 'podium.db'}" in ended.out
     assert "not downloaded" in ended.out
+    assert "budget per run: no cap on USD, as workers are free" in ended.out
+    assert "ollama: looked for at its usual port; set OLLAMA_HOST for another" in ended.out
 
 
 def test_a_key_is_noticed_and_never_shown(podium: Podium, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +36,7 @@ def test_a_key_is_noticed_and_never_shown(podium: Podium, monkeypatch: pytest.Mo
     assert "anthropic: ANTHROPIC_API_KEY is set" in ended.out
     assert "key set, not tried" in ended.out
     assert "1,000 in and 1,000 out: $" in ended.out
+    assert "budget per run: $1; runs nest 2 deep" in ended.out
     assert "nothing is missing" in ended.out
     assert SECRET not in ended.out + ended.err
 

@@ -33,6 +33,13 @@ def test_check_reaches_every_worker_once(podium: Podium, vendor: Vendor, tmp_pat
     assert ended.out.splitlines()[0].endswith("this cost $0.00002")
 
 
+def test_check_names_workers_that_are_not_models(podium: Podium, make_pool: MakePool) -> None:
+    pool = make_pool({"a": "ok"}, tail='[[worker]]\nname = "run"\nprovider = "python"\n')
+    ended = podium("pool", "check", "--pool", pool)
+    assert ended.code == 0
+    assert ended.out.splitlines()[1] == "not asked, because they are not models: run"
+
+
 def test_check_lists_each_worker_and_fails_if_one_does_not_answer(
     podium: Podium, vendor: Vendor, tmp_path: Path
 ) -> None:

@@ -140,8 +140,13 @@ def _examine_pool(settings: Settings) -> list[str]:
     asked = planner.profile.name if planner else str(coordinator or "")
     echo(f"conductor: {settings.conductor.kind}{f' ({to_one_line(asked)})' if asked else ''}")
     caps = {name: cap for name, cap in asdict(settings.run_budget).items() if cap is not None}
-    caps.pop("allow_unpriced")
-    echo(f"budget per run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")
+    del caps["allow_unpriced"]
+    usd, depth = caps.pop("usd", None), caps.pop("depth")
+    money = (
+        "no cap on USD, as workers are free or a price is unknown" if usd is None else f"${usd:g}"
+    )
+    others = [f"{name} {cap:g}" for name, cap in caps.items()]
+    echo(f"budget per run: {'; '.join([money, *others, f'runs nest {depth:g} deep'])}")
     for warning in settings.warnings:
         echo(f"note: {to_one_line(warning)}")
     problems = [*missing.values()]
@@ -241,6 +246,8 @@ def _examine_vendors(environment: Mapping[str, str]) -> None:
                 state += f"; {known.address_variable}: {redact_url(found.base_url)}"
         elif known.authorizer:
             state = f'name a model in podium.toml, with provider = "{known.provider}", to use it'
+        elif known.provider in [server.provider for server in DEFAULT_SERVERS]:
+            state = f"looked for at its usual port; set {variables[0]} for another address"
         else:
             state = f"set {' or '.join(variables)} to use it"
         echo(f"  {known.provider}: {state}")

@@ -77,7 +77,7 @@ def check(
     pool: options.WithoutConductor,
     json: options.Json = False,
 ) -> None:
-    """Send every worker one tiny request; exit code 1 if one does not answer."""
+    """Send every model one tiny request; exit code 1 if one does not answer."""
     if not check_workers(pool, json=json):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -89,6 +89,8 @@ def check_workers(pool: PoolOptions, *, json: bool = False) -> bool:
     else:
         for result in results:
             echo(to_one_line(_result_line(settings[result.worker].profile, result)))
+        if others := [one.name for one in settings.pool if not one.is_model]:
+            echo(to_one_line(f"not asked, because they are not models: {', '.join(others)}"))
         for line in mini_tier_lines(settings):
             echo(to_one_line(line))
     failed = [result.worker for result in results if result.error is not None]
