@@ -215,6 +215,15 @@ def train_real(real: Trained, name: str, *settings: str) -> Path:
     return output
 
 
+def two_templates(real: Trained) -> Path:
+    """A file of two templates: the search meets few plans."""
+    text = (RECIPES / "parts" / "real-plans.toml").read_text("utf-8")
+    first, second, *_ = text.partition("[[plan]]")[2].split("[[plan]]")
+    path = real.directory / "plans.toml"
+    path.write_text(f"[[plan]]{first}[[plan]]{second}", "utf-8")
+    return path
+
+
 def test_the_real_specialists_and_the_conductor_that_leads_them(
     real: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +242,8 @@ def test_the_real_specialists_and_the_conductor_that_leads_them(
         output = train_real(real, name, *few)
         assert (output / "conductor" / "adapter_model.safetensors").exists()
         assert "held_out/accuracy" in lines(output)[-1]
-    train_real(real, "warm-start", *FEW_EXAMPLES)
+    output = train_real(real, "warm-start", *FEW_EXAMPLES, f"sft.templates={two_templates(real)}")
+    assert "tasks right" in (output / "plans.toml").read_text("utf-8")
     for name, before in (("conductor", "warm-start"), ("conductor-second", "conductor")):
         begun = f"model.adapter={real.directory / f'real-{before}' / 'conductor'}"
         output = train_real(real, name, begun, *few, "grpo.rollouts=6", "grpo.explore=1")
